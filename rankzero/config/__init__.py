@@ -1,0 +1,1 @@
+"""Settings: enumerations, plugin dataclasses, environment variables. Reads no other part."""
