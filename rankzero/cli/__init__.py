@@ -1,1 +1,1 @@
-"""."""
+"""The ``rankzero`` command. Nothing here imports torch before a command needs it."""

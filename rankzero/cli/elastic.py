@@ -1,0 +1,240 @@
+"""N processes on this machine, through torch.distributed's elastic agent.
+
+The agent starts, watches and ends the ranks. What is ours: a meeting place that listens on
+127.0.0.1 alone and never races for its port, short limits when ranks are to end, and one closing
+block instead of the agent's logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
+
+from rankzero.cli import worker
+from rankzero.cli.failure import RankFailure, describe, first_failure, read_failure
+from rankzero.cli.launch import Job
+from rankzero.cli.parser import CommandError
+
+ADDRESS = "127.0.0.1"
+
+
+class LoopbackRendezvous(RendezvousHandler):
+    """One machine meets itself: a store on 127.0.0.1, whose port is taken before it is told.
+
+    Args:
+        port: the port to listen on, 0 for a free one.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        listener = socket.socket()
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((ADDRESS, port))
+        except OSError as error:
+            listener.close()
+            raise CommandError(
+                f"--main_process_port={port} can't be used ({error.strerror}): leave the flag out for a free port.", 1
+            ) from error
+        listener.listen(128)
+        self.port = int(listener.getsockname()[1])
+        self._run_id = uuid.uuid4().hex
+        # The store takes the listening socket itself, so nobody else can get the port in between.
+        self._store = dist.TCPStore(
+            ADDRESS, self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        self._closed = False
+
+    def get_backend(self) -> str:
+        """Return the name that the agent logs."""
+        return "loopback"
+
+    @property
+    def use_agent_store(self) -> bool:
+        """The ranks meet at this store: rank 0 opens none of its own."""
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Return at once: this machine is the only one."""
+        return RendezvousInfo(
+            dist.PrefixStore(self._run_id, self._store), 0, 1, RendezvousStoreInfo(ADDRESS, self.port)
+        )
+
+    def is_closed(self) -> bool:
+        """Tell whether the launch is over."""
+        return self._closed
+
+    def set_closed(self) -> None:
+        """Note that the launch is over."""
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        """Nobody else ever joins."""
+        return 0
+
+    def get_run_id(self) -> str:
+        """Return a name that no other launch has."""
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        """Nothing to hand back: the store ends with the launcher."""
+        self._closed = True
+        return True
+
+
+class Agent(LocalElasticAgent):
+    """The elastic agent, remembering which ranks had failed by themselves before it ended the rest.
+
+    Attributes:
+        pids: process id of each local rank.
+        error_files: where each local rank would leave its exception.
+        failed_alone: local rank to exit code, of the ranks that had failed when the ending began.
+        noticed: Unix time when the ending began.
+    """
+
+    pids: dict[int, int]
+    error_files: dict[int, str]
+    failed_alone: dict[int, int]
+    noticed: float = 0.0
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        # The one method of the agent that is overridden: its context gives a rank 30 s to end.
+        started = super()._start_workers(worker_group)
+        context: Any = self._pcontext
+        close = context.close
+        self.pids, self.error_files = dict(context.pids()), dict(context.error_files)
+        self.failed_alone, self.noticed = {}, 0.0
+
+        def close_soon(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
+            if not self.noticed:
+                self.noticed = time.time()
+                codes = {rank: handler.proc.poll() for rank, handler in context.subprocess_handlers.items()}
+                self.failed_alone = {rank: code for rank, code in codes.items() if code}
+            close(death_sig, min(timeout, int(worker.GRACE_SECONDS)))
+
+        context.close = close_soon
+        return started
+
+
+def run_many(job: Job) -> int:
+    """Start ``job.num_processes`` ranks, wait for them, and return the launch's exit status."""
+    if "LOGLEVEL" not in os.environ:
+        # The agent's own logs tell of processes and signals; what a user needs is the closing block.
+        logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+        logging.disable(logging.ERROR)
+    set_environment(job)
+    with tempfile.TemporaryDirectory(prefix="rankzero-launch-", ignore_cleanup_errors=True) as folder:
+        logs = DefaultLogsSpecs(log_dir=folder)
+        agent = make_agent(job, logs)
+        try:
+            result = agent.run()
+        except SignalException as stopped:
+            end_leftovers(agent)
+            name = signal.Signals(stopped.sigval).name
+            print(f"\nrankzero launch: stopped by {name}; all ranks have ended.", file=sys.stderr)
+            return 128 + int(stopped.sigval)
+        if not result.is_failed():
+            return 0
+        end_leftovers(agent)
+        failures = read_failures(agent, result)
+        sys.stdout.flush()
+        print(describe(failures, job.num_processes), end="", file=sys.stderr)
+        return first_failure(failures).status
+
+
+def make_agent(job: Job, logs: DefaultLogsSpecs) -> Agent:
+    """Return the agent that will run ``job``."""
+    spec = WorkerSpec(
+        role="rank",
+        local_world_size=job.num_processes,
+        entrypoint=sys.executable,
+        args=(worker.__file__, *escape(job.target)),
+        rdzv_handler=LoopbackRendezvous(job.port),
+        max_restarts=0,
+        monitor_interval=0.1,
+        local_addr=ADDRESS,
+    )
+    return Agent(spec=spec, logs_specs=logs)
+
+
+def escape(arguments: list[str]) -> list[str]:
+    """Return ``arguments`` so that the agent, which fills ``$`` templates, passes them on unchanged."""
+    return [argument.replace("$", "$$") for argument in arguments]
+
+
+def set_environment(job: Job) -> None:
+    """Set what every rank inherits: the script's settings, threads, and how to follow the launcher."""
+    os.environ.update(job.environment)
+    os.environ[worker.LAUNCHER_PID] = str(os.getpid())
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // job.num_processes)))
+    loopback = loopback_interface()
+    if loopback is not None:
+        # gloo would look the machine's own name up, which fails or is slow on many a machine.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    handled = ["SIGTERM", "SIGINT"]
+    if os.name == "posix":
+        handled.append("SIGQUIT")
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
+            handled.append("SIGHUP")
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(handled)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def loopback_interface() -> str | None:
+    """Return the name of the network interface that has 127.0.0.1, such as ``lo``."""
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == ADDRESS for address in addresses):
+            return str(name)
+    return None
+
+
+def read_failures(agent: Agent, result: RunResult) -> list[RankFailure]:
+    """Return how each rank that did not end well ended."""
+    failures = []
+    for rank, failure in result.failures.items():
+        error_file = Path(agent.error_files[failure.local_rank])
+        known = agent.failed_alone.get(failure.local_rank)
+        failures.append(
+            read_failure(
+                rank=rank,
+                pid=failure.pid,
+                exit_code=failure.exitcode if known is None else known,
+                noticed=agent.noticed,
+                error_file=error_file,
+                crash_file=error_file.with_name(worker.CRASH_FILE),
+                taken_down=known is None,
+            )
+        )
+    return failures
+
+
+def end_leftovers(agent: Agent) -> None:
+    """Ask processes that a rank left in its session, such as loader workers, to end as well."""
+    if os.name == "posix":
+        for pid in getattr(agent, "pids", {}).values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGTERM)
