@@ -1,0 +1,1 @@
+"""Files that outlive the run: written whole or not at all."""

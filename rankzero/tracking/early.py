@@ -1,0 +1,60 @@
+"""Calls of ``log`` that come before ``init_trackers``: kept, and recorded once the run starts."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rankzero.tracking.notices import Notices, logger
+from rankzero.tracking.recorder import Recorder
+from rankzero.tracking.values import flatten
+
+MOST_CALLS = 10_000
+
+
+class EarlyCalls:
+    """Holds up to ``MOST_CALLS`` calls of ``log`` in memory, with the time of each."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[dict[str, Any], Any, float]] = []
+        self._dropped = 0
+        self._pid = 0
+
+    def add(self, values: Mapping[str, Any], step: Any, notices: Notices) -> None:
+        """Keep one call, its values as they are now; a warning with the first."""
+        if not self._pid:
+            self._pid = os.getpid()
+            atexit.register(self._say_lost)
+        notices.warn_once(
+            "early",
+            "log() was called before init_trackers(): the values are kept in memory until it is called."
+            " Call init_trackers(project_name) before the loop.",
+        )
+        if len(self._calls) >= MOST_CALLS:
+            self._dropped += 1
+            return
+        flat = flatten(values, notices)
+        self._calls.append((dict(zip(flat.keys, flat.values, strict=True)), step, time.time()))
+
+    def replay(self, recorder: Recorder) -> None:
+        """Record the calls in a run that has started now."""
+        calls, self._calls = self._calls, []
+        for values, step, when in calls:
+            recorder.log(values, step, now=when)
+        if self._dropped:
+            logger.warning(
+                "%d calls of log() before init_trackers() were more than the %d that are kept, and are lost.",
+                self._dropped,
+                MOST_CALLS,
+            )
+            self._dropped = 0
+
+    def _say_lost(self) -> None:
+        if self._calls and os.getpid() == self._pid:
+            logger.warning(
+                "%d calls of log() were not recorded, as init_trackers() was never called.",
+                len(self._calls),
+            )

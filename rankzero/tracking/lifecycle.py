@@ -1,0 +1,201 @@
+"""How a run gets its end when nobody calls for it: exit, an exception, SIGTERM, a fork."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - can't be imported any more once the exit has begun
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from rankzero.tracking.recorder import Recorder
+
+KILLED_SECONDS = 5.0
+STUCK_SECONDS = 2.0
+
+_live: list[Recorder] = []
+
+
+def watch(recorder: Recorder) -> None:
+    """See to it that ``recorder`` is finished however the process ends."""
+    _install_once()
+    _live.append(recorder)
+    _termination.install()
+
+
+def unwatch(recorder: Recorder) -> None:
+    """Forget a recorder that was finished."""
+    if recorder in _live:
+        _live.remove(recorder)
+    if not _live:
+        _termination.uninstall()
+
+
+_installed = False
+
+
+def _install_once() -> None:
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    # Before daemon threads stop and while new threads can still start, as opening a tracker does.
+    register: Callable[[Callable[[], None]], Any] = getattr(
+        threading, "_register_atexit", atexit.register
+    )
+    try:
+        register(_at_exit)
+    except RuntimeError:  # the exit has begun
+        atexit.register(_at_exit)
+    _chain_excepthook()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _at_exit() -> None:
+    for recorder in list(_live):
+        recorder.finish()
+        unwatch(recorder)
+
+
+def describe_exception(error: BaseException) -> tuple[str, str]:
+    """Return ``(status, text)`` of a run that this exception ends."""
+    status = "killed" if isinstance(error, KeyboardInterrupt) else "failed"
+    return status, "".join(traceback.format_exception_only(type(error), error)).strip()
+
+
+def _chain_excepthook() -> None:
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not hasattr(sys, "ps1"):  # at a prompt, an exception ends nothing
+            for recorder in _live:
+                recorder.outcome = describe_exception(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _after_fork() -> None:
+    for recorder in _live:
+        recorder.abandon()
+    _live.clear()
+    _termination.forget()
+
+
+class _Termination:
+    """SIGTERM: runs are ended as killed, then what would have happened happens.
+
+    Python runs a signal's handler between two instructions of the main thread. A rank that waits
+    inside a collective has none, and would outlive SIGTERM: so a thread listens at the wakeup
+    descriptor, and if the handler has not run within two seconds, it ends the process.
+    """
+
+    def __init__(self) -> None:
+        self._installed = False
+        self._previous: Any = None
+        self._handled = threading.Event()
+        self._pair: tuple[socket.socket, socket.socket] | None = None
+
+    def install(self) -> None:
+        """Take SIGTERM over, where this is the main thread and nobody ignores it."""
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is signal.SIG_IGN or previous is None:
+            return
+        self._previous = previous
+        signal.signal(signal.SIGTERM, self._handle)
+        self._installed = True
+        if previous is signal.SIG_DFL and sys.platform != "win32":
+            self._listen()
+
+    def _listen(self) -> None:
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        with contextlib.suppress(ValueError, OSError):
+            other = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            if other != -1:  # an event loop is using it
+                signal.set_wakeup_fd(other)
+                reader.close()
+                writer.close()
+                return
+        self._pair = (reader, writer)
+        threading.Thread(
+            target=self._watch_wakeups, args=(reader,), name="rankzero-sigterm", daemon=True
+        ).start()
+
+    def _watch_wakeups(self, reader: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while received := reader.recv(64):
+                if signal.SIGTERM in received and not self._handled.wait(STUCK_SECONDS):
+                    self._end_runs()
+                    _die(signal.SIGTERM)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._handled.set()
+        if callable(self._previous):
+            # The script's own handler decides; if the process goes down by it, it was killed.
+            for recorder in _live:
+                recorder.outcome = ("killed", "SIGTERM")
+            self._previous(number, frame)
+            return
+        self._end_runs()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _end_runs(self) -> None:
+        for recorder in list(_live):
+            recorder.finish("killed", "SIGTERM", min(KILLED_SECONDS, recorder.end_seconds))
+
+    def uninstall(self) -> None:
+        """Give SIGTERM back, unless someone else has taken it since."""
+        if not self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, self._previous)
+        self._installed = False
+        if self._pair is not None:
+            reader, writer = self._pair
+            ours = writer.fileno()
+            other = signal.set_wakeup_fd(-1)
+            if other not in (-1, ours):
+                signal.set_wakeup_fd(other)
+            with contextlib.suppress(OSError):
+                reader.shutdown(socket.SHUT_RDWR)
+            writer.close()
+            reader.close()
+            self._pair = None
+
+    def forget(self) -> None:
+        """Undo everything in a forked child: its signals are its own."""
+        if self._installed:
+            with contextlib.suppress(ValueError, OSError):
+                if signal.getsignal(signal.SIGTERM) == self._handle:
+                    signal.signal(signal.SIGTERM, self._previous)
+                if self._pair is not None:
+                    signal.set_wakeup_fd(-1)
+            self._pair = None
+            self._installed = False
+        self._handled = threading.Event()
+
+
+def _die(number: int) -> None:
+    """End the process by a signal's default action, from any thread."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.pythonapi.PyOS_setsig.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        ctypes.pythonapi.PyOS_setsig(number, None)
+        os.kill(os.getpid(), number)
+    os._exit(128 + number)
+
+
+_termination = _Termination()

@@ -1,0 +1,229 @@
+"""One run being recorded: its journal, the trackers that follow it, and its end."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rankzero.tracking import frames
+from rankzero.tracking.adapter import Adapter
+from rankzero.tracking.configs import plain_config, to_yaml
+from rankzero.tracking.deferred import Deferred
+from rankzero.tracking.delivery import Consumer
+from rankzero.tracking.journal import JournalWriter
+from rankzero.tracking.notices import Notices, logger
+from rankzero.tracking.run import CONFIG_NAME, JOURNAL_NAME, RunInfo, write_atomically
+from rankzero.tracking.values import Values, flatten
+
+SETTLE_SECONDS = 0.002
+
+
+class Recorder:
+    """Records a run on the main process. Of all methods, only ``finish`` waits for anything.
+
+    Args:
+        run: The run; its folder exists.
+        adapters: One for each tracker.
+        notices: The run's warnings.
+        end_seconds: How long ``finish`` waits for the trackers unless told otherwise.
+
+    Attributes:
+        journal: The journal's writer.
+        consumers: One for each tracker, by name.
+        notices: The run's warnings.
+        outcome: Status and error text that the end is to have if nothing else is said.
+    """
+
+    def __init__(
+        self, run: RunInfo, adapters: Sequence[Adapter], notices: Notices, end_seconds: float
+    ) -> None:
+        self.run = run
+        self.pid = os.getpid()
+        self.journal = JournalWriter(run.folder / JOURNAL_NAME, notices)
+        self.consumers = {adapter.name: Consumer(adapter, notices) for adapter in adapters}
+        self.outcome: tuple[str, str | None] = ("finished", None)
+        self.end_seconds = end_seconds
+        self.notices = notices
+        self._ended = False
+        self._awaited: collections.deque[tuple[Any, ...]] = collections.deque()
+        self._settler: threading.Thread | None = None
+        self._settler_lock = threading.Lock()
+        self.journal.write_json(frames.START, run.to_record())
+
+    def start(self) -> None:
+        """Start delivery to the trackers; returns at once."""
+        for consumer in self.consumers.values():
+            consumer.start()
+
+    def configure(self, config: Any) -> None:
+        """Record the configuration, and write it as YAML beside the journal."""
+        plain = plain_config(config)
+        self.journal.write_json(frames.CONFIG, plain)
+        try:
+            write_atomically(self.run.folder / CONFIG_NAME, to_yaml(plain))
+        except Exception as error:  # noqa: BLE001 - the journal has it all the same
+            self.notices.warn_once(
+                "config", f"config: {CONFIG_NAME} could not be written ({error!r})."
+            )
+
+    def log(
+        self,
+        values: Mapping[Any, Any],
+        step: Any,
+        options: Mapping[str, Any] | None = None,
+        only: str | None = None,
+        now: float | None = None,
+    ) -> None:
+        """Record one call of any values.
+
+        Raises:
+            TypeError: ``step`` is not a whole number.
+            ValueError: ``step`` is beyond 64 bits.
+        """
+        now = time.time() if now is None else now
+        whole = None if step is None else whole_step(step, self.notices)
+        flat = flatten(values, self.notices)
+        settled, given = self.journal.settle_step(whole)
+        if any(isinstance(value, Deferred) for value in flat.values):
+            self._await(flat, settled, given, now, options, only)
+        elif flat.keys:
+            self.journal.write_call(flat.keys, flat.values, settled, given, now, options, only)
+
+    def _await(self, *call: Any) -> None:
+        """Leave a call whose numbers are still on a device to the settling thread."""
+        self._awaited.append(call)
+        with self._settler_lock:
+            if self._settler is None or not self._settler.is_alive():
+                self._settler = threading.Thread(
+                    target=self._settle, name="rankzero-settle", daemon=True
+                )
+                self._settler.start()
+
+    def _settle(self) -> None:
+        """Write the calls that were waiting for a device, in order, as their numbers arrive."""
+        idle_until = time.monotonic() + 5.0
+        while True:
+            if not self._awaited:
+                with self._settler_lock:
+                    if not self._awaited and (self._ended or time.monotonic() > idle_until):
+                        self._settler = None
+                        return
+                time.sleep(SETTLE_SECONDS)
+                continue
+            idle_until = time.monotonic() + 5.0
+            flat = self._awaited[0][0]
+            if all(value.ready() for value in flat.values if isinstance(value, Deferred)):
+                self._write_settled(*self._awaited[0])
+                self._awaited.popleft()
+            else:
+                time.sleep(SETTLE_SECONDS)
+
+    def _write_settled(self, flat: Values, *rest: Any) -> None:
+        values: list[Any] = []
+        for value in flat.values:
+            try:
+                values.append(value.read() if isinstance(value, Deferred) else value)
+            except Exception as error:  # noqa: BLE001, PERF203 - the device's error, one value's loss
+                values.append(f"<{type(error).__name__}: {error}>")
+                self.notices.warn_once(
+                    "device", f"log(values): a tensor could not be read: {error!r}."
+                )
+        self.journal.write_call(flat.keys, tuple(values), *rest)
+
+    def finish(
+        self,
+        status: str | None = None,
+        error: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """End the run: record its status, wait for the trackers, say what is undelivered.
+
+        Only the first call does anything, and only in the process that started the run.
+
+        Args:
+            status: "finished", "failed" or "killed"; None: what ``outcome`` says.
+            error: The exception's text.
+            seconds: How long to wait for the trackers, all together; None: ``end_seconds``.
+        """
+        if self._ended or os.getpid() != self.pid:
+            return
+        self._ended = True
+        if status is None:
+            status, error = self.outcome
+        deadline = time.monotonic() + (self.end_seconds if seconds is None else seconds)
+        self._wait_settled(deadline)
+        self.journal.write_json(
+            frames.END,
+            {"status": status, "error": error, "time": time.time(), "calls": self.journal.calls},
+        )
+        for consumer in self.consumers.values():
+            consumer.hurry()
+        for consumer in self.consumers.values():
+            if not consumer.wait_done(deadline - time.monotonic()):
+                self._say_undelivered(consumer)
+        if not self.run.folder.exists():
+            self.notices.warn_once(
+                "folder",
+                f"The run's folder {self.run.folder} is gone: what was logged is not on disk.",
+            )
+        self.journal.close()
+
+    def _wait_settled(self, deadline: float) -> None:
+        while self._awaited and time.monotonic() < deadline:
+            time.sleep(SETTLE_SECONDS)
+        if self._awaited:
+            logger.warning(
+                "%d logged calls are lost: their tensors were not computed in time.",
+                len(self._awaited),
+            )
+
+    def _say_undelivered(self, consumer: Consumer) -> None:
+        count = max(0, self.journal.calls - consumer.delivered)
+        reason = f" ({consumer.failure})" if consumer.failure else ""
+        logger.warning(
+            "The tracker %s has not taken %d of %d logged calls in time%s. The journal in %s keeps everything.",
+            consumer.name,
+            count,
+            self.journal.calls,
+            reason,
+            self.run.folder,
+        )
+
+    def abandon(self) -> None:
+        """Let go of everything in a forked child: it neither writes nor waits."""
+        self._ended = True
+        self.journal.forget()
+
+
+def whole_step(step: Any, notices: Notices) -> int:
+    """Return ``step`` as an int; it may be a 0-d tensor, a numpy integer or a whole float.
+
+    Raises:
+        TypeError: it is not a number.
+        ValueError: it is beyond 64 bits, infinite or NaN.
+    """
+    try:
+        whole = operator.index(step)
+    except (TypeError, ValueError):
+        if isinstance(step, (str, bytes)):
+            raise TypeError(f"log(step={step!r}): a step is a whole number or None.") from None
+        try:
+            whole = int(step)
+        except TypeError:
+            raise TypeError(
+                f"log(step={step!r}): a step is a whole number or None, not {type(step).__name__}."
+            ) from None
+        except (ValueError, OverflowError):
+            raise ValueError(f"log(step={step!r}): a step is a whole number or None.") from None
+        if whole != step:
+            notices.warn_once(
+                "step", f"log(step={step!r}): a step is a whole number; {whole} is used."
+            )
+    if not -(1 << 63) <= whole < 1 << 63:
+        raise ValueError(f"log(step={step!r}): a step has to fit in 64 bits.")
+    return whole
