@@ -28,7 +28,9 @@ def main() -> None:
         rows.append("from lightning_fabric import Fabric")
     for statement in rows:
         row(f"{statement} (after torch)", f"{import_cost(statement):.1f} ms")
-    for module in ["rankzero"] + (["accelerate.commands.accelerate_cli"] if has("accelerate") else []):
+    for module in ["rankzero"] + (
+        ["accelerate.commands.accelerate_cli"] if has("accelerate") else []
+    ):
         seconds = best_wall([sys.executable, "-m", module, "--help"])
         row(f"python -m {module.split('.')[0]} --help", f"{seconds * 1e3:.0f} ms")
     seconds = best_wall([sys.executable, "-c", "pass"])

@@ -17,7 +17,7 @@ def has(package: str) -> bool:
 def run_code(code: str) -> str:
     """Run Python code in a new process; return what it prints."""
     command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if run.returncode:
         raise RuntimeError(f"benchmark process failed:\n{run.stderr}")
     return run.stdout

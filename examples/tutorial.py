@@ -1,7 +1,7 @@
 """The loop of a typical tutorial for Hugging Face Accelerate, with its import renamed.
 
-    python examples/tutorial.py
-    rankzero launch --cpu --num_processes 2 examples/tutorial.py
+python examples/tutorial.py
+rankzero launch --cpu --num_processes 2 examples/tutorial.py
 """
 
 import sys

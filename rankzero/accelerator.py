@@ -388,7 +388,9 @@ class Accelerator:
         """Compute gradients of ``loss`` divided by the number of accumulation steps."""
         self._accumulation.backward(loss, self._precision.scaler, **kwargs)
 
-    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+    def autocast(
+        self, autocast_handler: AutocastKwargs | None = None
+    ) -> AbstractContextManager[Any]:
         """Return a context that computes in the precision in force."""
         return self._precision.autocast(autocast_handler)
 

@@ -44,7 +44,9 @@ class RankFailed(AssertionError):
     """One or more ranks raised; the message holds their tracebacks."""
 
 
-def _rank_main(module: str, name: str, args: tuple[Any, ...], env: dict[str, str], pipe: Any) -> None:
+def _rank_main(
+    module: str, name: str, args: tuple[Any, ...], env: dict[str, str], pipe: Any
+) -> None:
     os.environ.update(env)
     import torch
 
@@ -105,9 +107,23 @@ def collect(ranks: list[tuple[Any, Any]], timeout: float = 90.0) -> list[tuple[b
                 except EOFError:
                     ranks[rank][0].join(5)
                     code = ranks[rank][0].exitcode
-                    outcomes[rank] = (False, ("ProcessDied", f"exit code {code}", f"rank {rank} died with exit code {code}"))
+                    outcomes[rank] = (
+                        False,
+                        (
+                            "ProcessDied",
+                            f"exit code {code}",
+                            f"rank {rank} died with exit code {code}",
+                        ),
+                    )
         for rank in waiting.values():
-            outcomes[rank] = (False, ("Timeout", f"no answer in {timeout} s", f"rank {rank} gave no answer in {timeout} s"))
+            outcomes[rank] = (
+                False,
+                (
+                    "Timeout",
+                    f"no answer in {timeout} s",
+                    f"rank {rank} gave no answer in {timeout} s",
+                ),
+            )
         for process, _ in ranks:
             process.join(max(0.1, deadline - time.monotonic()) if not waiting else 0.1)
     finally:
@@ -134,7 +150,9 @@ def run_ranks(
         RankFailed: with the traceback of each rank that raised, died or gave no answer in time.
     """
     outcomes = collect(start_ranks(function, world_size, *args, env=env), timeout)
-    failures = [f"--- rank {rank} ---\n{value[2]}" for rank, (ok, value) in enumerate(outcomes) if not ok]
+    failures = [
+        f"--- rank {rank} ---\n{value[2]}" for rank, (ok, value) in enumerate(outcomes) if not ok
+    ]
     if failures:
         raise RankFailed("\n" + "\n".join(failures))
     return [value for _, value in outcomes]

@@ -21,7 +21,13 @@ from tests.ranks import run_ranks
 
 @pytest.mark.parametrize(
     "name",
-    ["fsdp_plugin", "deepspeed_plugin", "megatron_lm_plugin", "dynamo_plugin", "parallelism_config"],
+    [
+        "fsdp_plugin",
+        "deepspeed_plugin",
+        "megatron_lm_plugin",
+        "dynamo_plugin",
+        "parallelism_config",
+    ],
 )
 def test_an_argument_of_a_later_version_is_turned_down_never_ignored(name: str) -> None:
     with pytest.raises(NotImplementedError, match=f"{name}=.*does not act on {name}"):
@@ -89,7 +95,9 @@ def test_public_names_take_the_parameters_that_scripts_pass() -> None:
 
 def _ddp_settings() -> list:
     accelerator = Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True, comm_hook="bf16")]
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=True, comm_hook="bf16")
+        ]
     )
     model = nn.Linear(2, 1)
     frozen = nn.Linear(2, 1).requires_grad_(False)

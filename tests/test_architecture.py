@@ -92,7 +92,14 @@ def test_importing_rankzero_imports_neither_torch_nor_a_tracker() -> None:
 def test_importing_the_accelerator_imports_no_tracker() -> None:
     loaded = modules_after("from rankzero import Accelerator")
     assert "torch" in loaded
-    for tracker in ("tensorboard", "torch.utils.tensorboard", "wandb", "mlflow", "comet_ml", "rich"):
+    for tracker in (
+        "tensorboard",
+        "torch.utils.tensorboard",
+        "wandb",
+        "mlflow",
+        "comet_ml",
+        "rich",
+    ):
         assert tracker not in loaded
 
 

@@ -50,14 +50,19 @@ class LoopbackRendezvous(RendezvousHandler):
         except OSError as error:
             listener.close()
             raise CommandError(
-                f"--main_process_port={port} can't be used ({error.strerror}): leave the flag out for a free port.", 1
+                f"--main_process_port={port} can't be used ({error.strerror}): leave the flag out for a free port.",
+                1,
             ) from error
         listener.listen(128)
         self.port = int(listener.getsockname()[1])
         self._run_id = uuid.uuid4().hex
         # The store takes the listening socket itself, so nobody else can get the port in between.
         self._store = dist.TCPStore(
-            ADDRESS, self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+            ADDRESS,
+            self.port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
         )
         self._closed = False
 
@@ -73,7 +78,10 @@ class LoopbackRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Return at once: this machine is the only one."""
         return RendezvousInfo(
-            dist.PrefixStore(self._run_id, self._store), 0, 1, RendezvousStoreInfo(ADDRESS, self.port)
+            dist.PrefixStore(self._run_id, self._store),
+            0,
+            1,
+            RendezvousStoreInfo(ADDRESS, self.port),
         )
 
     def is_closed(self) -> bool:
@@ -124,7 +132,10 @@ class Agent(LocalElasticAgent):
         def close_soon(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
             if not self.noticed:
                 self.noticed = time.time()
-                codes = {rank: handler.proc.poll() for rank, handler in context.subprocess_handlers.items()}
+                codes = {
+                    rank: handler.proc.poll()
+                    for rank, handler in context.subprocess_handlers.items()
+                }
                 self.failed_alone = {rank: code for rank, code in codes.items() if code}
             close(death_sig, min(timeout, int(worker.GRACE_SECONDS)))
 
@@ -139,7 +150,9 @@ def run_many(job: Job) -> int:
         logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
         logging.disable(logging.ERROR)
     set_environment(job)
-    with tempfile.TemporaryDirectory(prefix="rankzero-launch-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="rankzero-launch-", ignore_cleanup_errors=True
+    ) as folder:
         logs = DefaultLogsSpecs(log_dir=folder)
         agent = make_agent(job, logs)
         try:

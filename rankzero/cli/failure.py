@@ -68,7 +68,13 @@ def signal_name(number: int) -> str:
 
 
 def read_failure(
-    rank: int, pid: int, exit_code: int, noticed: float, error_file: Path, crash_file: Path, taken_down: bool
+    rank: int,
+    pid: int,
+    exit_code: int,
+    noticed: float,
+    error_file: Path,
+    crash_file: Path,
+    taken_down: bool,
 ) -> RankFailure:
     """Put together what a rank left behind in its error file or in its crash file, if anything."""
     details: Mapping[str, Any] = {}
@@ -134,7 +140,9 @@ def describe(failures: Iterable[RankFailure], world_size: int) -> str:
         lines.append(f"  rank {other.rank} failed after it: {other.summary or other.cause}")
     ended = [str(f.rank) for f in failures if f.taken_down]
     if ended:
-        lines.append(f"  ended because of it: rank{'s' if len(ended) > 1 else ''} {', '.join(ended)}")
+        lines.append(
+            f"  ended because of it: rank{'s' if len(ended) > 1 else ''} {', '.join(ended)}"
+        )
     if first.traceback:
         lines += [f"  what rank {first.rank} was doing:", "", first.traceback.rstrip("\n")]
     return "\n".join(lines) + "\n"

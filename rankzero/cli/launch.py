@@ -80,7 +80,11 @@ def split_arguments(parser: Parser, arguments: Sequence[str]) -> tuple[list[str]
         CommandError: for an unknown flag before the script, naming the nearest.
     """
     position = 0
-    while position < len(arguments) and arguments[position].startswith("-") and arguments[position] != "-":
+    while (
+        position < len(arguments)
+        and arguments[position].startswith("-")
+        and arguments[position] != "-"
+    ):
         argument = arguments[position]
         if argument == "--":
             return list(arguments[:position]), list(arguments[position + 1 :])
@@ -102,7 +106,9 @@ def read_job(arguments: Sequence[str], environ: Mapping[str, str]) -> Job:
     options = read_options(vars(parser.parse_args(flags)), problems)
     if not target:
         name = "module" if options.module else "script"
-        problems.append(f"no {name} to run is named. Usage: {USAGE.splitlines()[options.module].strip()}")
+        problems.append(
+            f"no {name} to run is named. Usage: {USAGE.splitlines()[options.module].strip()}"
+        )
     elif options.module:
         problems.extend(module_problems(target[0]))
     else:
@@ -143,7 +149,9 @@ def script_problems(script: str) -> list[str]:
 def module_problems(module: str) -> list[str]:
     """Return what is wrong with ``module`` as a module's name; only its first part is looked up."""
     if module.endswith(".py") or "/" in module:
-        return [f"-m takes a module's name, like package.module; for the file {module!r} leave -m out."]
+        return [
+            f"-m takes a module's name, like package.module; for the file {module!r} leave -m out."
+        ]
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = importlib.util.find_spec(module.partition(".")[0])

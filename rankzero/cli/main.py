@@ -35,8 +35,12 @@ class Command:
 
 COMMANDS = (
     Command("launch", "run a training script on 1 to N processes", "rankzero.cli.launch"),
-    Command("review", "show what a run logged: values, curves, configuration", "rankzero.cli.review"),
-    Command("env", "show versions, devices and effective settings, for bug reports", "rankzero.cli.env"),
+    Command(
+        "review", "show what a run logged: values, curves, configuration", "rankzero.cli.review"
+    ),
+    Command(
+        "env", "show versions, devices and effective settings, for bug reports", "rankzero.cli.env"
+    ),
 )
 
 

@@ -74,12 +74,21 @@ class LaunchOptions:
     """The flags of ``rankzero launch``; None is "not said", so that a weaker source may decide."""
 
     module: bool = _option("run SCRIPT as a module, like python -m", short="-m")
-    cpu: bool = _option("train on the CPU even where accelerators are found", environment="USE_CPU", group="processes")
+    cpu: bool = _option(
+        "train on the CPU even where accelerators are found",
+        environment="USE_CPU",
+        group="processes",
+    )
     num_processes: int | None = _option(
-        "processes to start (default: one an accelerator, 1 without any)", positive_int, group="processes"
+        "processes to start (default: one an accelerator, 1 without any)",
+        positive_int,
+        group="processes",
     )
     main_process_port: int | None = _option(
-        "port on 127.0.0.1 where the processes meet (default: a free one)", port, metavar="PORT", group="processes"
+        "port on 127.0.0.1 where the processes meet (default: a free one)",
+        port,
+        metavar="PORT",
+        group="processes",
     )
     mixed_precision: str | None = _option(
         "precision of forward and backward: no, fp16 or bf16",

@@ -54,7 +54,9 @@ class Parser(argparse.ArgumentParser):
         """Build the error for a flag that is not among this parser's, nearest flag named."""
         name = argument.partition("=")[0]
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        close = difflib.get_close_matches(name.replace("-", "_"), [f.replace("-", "_") for f in flags], 1)
+        close = difflib.get_close_matches(
+            name.replace("-", "_"), [f.replace("-", "_") for f in flags], 1
+        )
         nearest = next((f for f in flags if close and f.replace("-", "_") == close[0]), None)
         hint = f"did you mean {nearest}? " if nearest else ""
         return CommandError(f"{name} is not a flag of {self.prog}; {hint}See {self.prog} --help.")
@@ -62,7 +64,9 @@ class Parser(argparse.ArgumentParser):
     # The signature is argparse's, whose overloads say nothing more to a reader.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every known long flag brought into its registered spelling."""
-        return super().parse_known_args([self.spelled(argument) for argument in args or ()], namespace)
+        return super().parse_known_args(
+            [self.spelled(argument) for argument in args or ()], namespace
+        )
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         """Parse ``args``, naming the nearest flag where one is unknown."""
@@ -71,7 +75,9 @@ class Parser(argparse.ArgumentParser):
             flag = next((item for item in rest if item.startswith("-")), None)
             if flag is not None:
                 raise self.unknown_flag(flag)
-            raise CommandError(f"{rest[0]!r} is one argument too many for {self.prog}. See {self.prog} --help.")
+            raise CommandError(
+                f"{rest[0]!r} is one argument too many for {self.prog}. See {self.prog} --help."
+            )
         return parsed
 
     def error(self, message: str) -> NoReturn:

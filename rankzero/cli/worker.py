@@ -183,7 +183,9 @@ def end_with_launcher() -> None:
 
             set_parent_death_signal = 1
             ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGTERM), 0, 0, 0)
-    threading.Thread(target=_watch_launcher, args=(launcher,), name="rankzero-launcher", daemon=True).start()
+    threading.Thread(
+        target=_watch_launcher, args=(launcher,), name="rankzero-launcher", daemon=True
+    ).start()
 
 
 def _watch_launcher(launcher: int) -> None:

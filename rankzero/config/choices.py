@@ -21,7 +21,9 @@ def unknown_choice(argument: str, value: object, known: Sequence[object]) -> Val
     The message names the argument, the value, and every known name, nearest first.
     """
     names = nearest_first(value, known)
-    close = difflib.get_close_matches(str(value).lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(
+        str(value).lower(), [n.lower() for n in names], n=1, cutoff=0.5
+    )
     hint = f" Did you mean {names[0]!r}?" if close else ""
     listed = ", ".join(repr(name) for name in names)
     return ValueError(f"{argument}={value!r} is not known.{hint} Known: {listed}.")

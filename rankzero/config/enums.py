@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeVar
 
+from typing_extensions import Self
+
 from rankzero.config.choices import unknown_choice
 
 E = TypeVar("E", bound="NamedChoice")
@@ -25,7 +27,7 @@ class NamedChoice(str, Enum):
         return [str(member.value) for member in cls]
 
     @classmethod
-    def parse(cls: type[E], argument: str, value: object) -> E:
+    def parse(cls, argument: str, value: object) -> Self:
         """Return the member for ``value``, in any letter case.
 
         Raises:

@@ -41,7 +41,9 @@ def parse_bool(argument: str, text: str) -> bool:
         return True
     if word in FALSE_WORDS:
         return False
-    raise ValueError(f"{argument}={text!r} is not a yes or no: write one of 1, true, yes, on, 0, false, no, off.")
+    raise ValueError(
+        f"{argument}={text!r} is not a yes or no: write one of 1, true, yes, on, 0, false, no, off."
+    )
 
 
 def read_bool(name: str, environ: Mapping[str, str] | None = None, default: bool = False) -> bool:

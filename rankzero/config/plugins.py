@@ -159,7 +159,9 @@ class GradientAccumulationPlugin(KwargsHandler):
     sync_each_batch: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_steps is not None and (not isinstance(self.num_steps, int) or self.num_steps < 1):
-            raise ValueError(f"num_steps={self.num_steps!r}: gradient accumulation takes a whole number of at least 1.")
-
-
+        if self.num_steps is not None and (
+            not isinstance(self.num_steps, int) or self.num_steps < 1
+        ):
+            raise ValueError(
+                f"num_steps={self.num_steps!r}: gradient accumulation takes a whole number of at least 1."
+            )

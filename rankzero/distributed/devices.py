@@ -43,7 +43,7 @@ class DeviceRow:
 
     @property
     def module(self) -> Any:
-        """torch's module for the type, such as ``torch.cuda``; None for the CPU."""
+        """Torch's module for the type, such as ``torch.cuda``; None for the CPU."""
         return None if self.name == "cpu" else getattr(torch, self.name, None)
 
     def is_available(self) -> bool:
@@ -150,7 +150,7 @@ DEVICES: tuple[DeviceRow, ...] = (
         "cuda",
         DistributedType.MULTI_GPU,
         "cpu:gloo,cuda:nccl",
-        found=lambda: torch.cuda.is_available(),
+        found=torch.cuda.is_available,
     ),
     DeviceRow(
         "xpu",
@@ -169,7 +169,7 @@ DEVICES: tuple[DeviceRow, ...] = (
         "mps",
         DistributedType.NO,
         None,
-        found=lambda: torch.backends.mps.is_available(),
+        found=torch.backends.mps.is_available,
         indexed=False,
     ),
     XLARow(
@@ -191,7 +191,7 @@ def row_named(name: str, argument: str = "device") -> DeviceRow:
     Raises:
         ValueError: names ``argument`` and the known types, nearest first.
     """
-    kind = name.split(":")[0].lower()
+    kind = name.split(":", maxsplit=1)[0].lower()
     for row in DEVICES:
         if row.name == kind:
             return row

@@ -173,7 +173,9 @@ def concatenate(data: Any, dim: int = 0) -> Any:
         items = {key: concatenate([d[key] for d in data], dim=dim) for key in first}
         return items if type(first) is dict else _mapping_like(first, items)
     if not isinstance(first, torch.Tensor):
-        raise TypeError(f"concatenate takes tensors and structures of them, not {type(first).__name__}.")
+        raise TypeError(
+            f"concatenate takes tensors and structures of them, not {type(first).__name__}."
+        )
     return torch.cat(list(data), dim=dim)
 
 

@@ -262,7 +262,9 @@ class AcceleratorState:
         asked = mixed_precision if mixed_precision is not None else None
         if not self.initialized:
             if not _from_accelerator and not PartialState._shared_state:
-                raise ValueError("make an Accelerator first: AcceleratorState holds what it decided.")
+                raise ValueError(
+                    "make an Accelerator first: AcceleratorState holds what it decided."
+                )
             chosen = asked if asked is not None else read_text("MIXED_PRECISION")
             precision = PrecisionType.parse("mixed_precision", chosen or "no")
             partial = PartialState(cpu, **kwargs)
@@ -411,3 +413,8 @@ class GradientState:
                 break
         references = self.dataloader_references
         self.active_dataloader = references[-1] if references else None
+
+
+def wait_for_everyone() -> None:
+    """Wait until every process has come here."""
+    PartialState().wait_for_everyone()

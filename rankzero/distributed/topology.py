@@ -131,7 +131,9 @@ def _torchrun(environ: Environment) -> Topology:
     address, port = (None, None)
     if world > 1 or environ.get("MASTER_ADDR", "").strip():
         address, port = _address(environ, "127.0.0.1" if nodes == 1 else None, "torchrun")
-    return Topology(rank, world, local_rank, local_world, node_rank, nodes, address, port, "torchrun")
+    return Topology(
+        rank, world, local_rank, local_world, node_rank, nodes, address, port, "torchrun"
+    )
 
 
 def _slurm(environ: Environment) -> Topology | None:

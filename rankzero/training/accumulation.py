@@ -72,7 +72,7 @@ class Window:
         for model in self.models:
             self.stack.enter_context(accumulation.engine.no_sync(model))
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.stack is not None:
             self.stack.__exit__(*error)
             self.stack = None

@@ -50,7 +50,9 @@ class Precision:
         self.device_type = row.name
         self.dtype = AUTOCAST_DTYPES.get(self.kind)
         if self.dtype is not None and self.dtype not in row.autocast_dtypes:
-            taken = [k.value for k, dtype in AUTOCAST_DTYPES.items() if dtype in row.autocast_dtypes]
+            taken = [
+                k.value for k, dtype in AUTOCAST_DTYPES.items() if dtype in row.autocast_dtypes
+            ]
             raise ValueError(
                 f"mixed_precision={self.kind.value!r} is not supported on {row.name}: write "
                 + " or ".join(repr(word) for word in [*taken, "no"])
@@ -76,7 +78,9 @@ class Precision:
 
     def wrap_forward(self, model: nn.Module) -> nn.Module:
         """Make ``model.forward`` run in this precision and return fp32; return ``model`` itself."""
-        if self.dtype is not None and not isinstance(model.__dict__.get("forward"), AutocastForward):
+        if self.dtype is not None and not isinstance(
+            model.__dict__.get("forward"), AutocastForward
+        ):
             model.__dict__["forward"] = AutocastForward(model, self)
         return model
 
@@ -157,7 +161,9 @@ class LossScaler:
         """Divide the optimizer's gradients by the scale, once a step however often it is called."""
         if id(optimizer) in self.unscaled:
             return
-        halves = {p.dtype for g in optimizer.param_groups for p in g["params"] if p.grad is not None}
+        halves = {
+            p.dtype for g in optimizer.param_groups for p in g["params"] if p.grad is not None
+        }
         if torch.float16 in halves:
             raise ValueError(
                 "mixed_precision='fp16' needs the model's parameters in fp32, and some that are "

@@ -1,1 +1,88 @@
-"""."""
+"""Names that scripts import from here; each lives in the part that it belongs to."""
+
+from rankzero.checkpointing.files import load, save
+from rankzero.config.enums import (
+    DDPCommunicationHookType,
+    DistributedType,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
+from rankzero.config.plugins import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProjectConfiguration,
+)
+from rankzero.distributed.collectives import (
+    DistributedOperationException,
+    broadcast,
+    broadcast_object_list,
+    gather,
+    gather_object,
+    pad_across_processes,
+    pad_input_tensors,
+    reduce,
+)
+from rankzero.distributed.nested import (
+    concatenate,
+    convert_to_fp32,
+    find_batch_size,
+    find_device,
+    get_data_structure,
+    honor_type,
+    is_namedtuple,
+    is_torch_tensor,
+    listify,
+    recursively_apply,
+    send_to_device,
+    slice_tensors,
+)
+from rankzero.distributed.random import set_seed, synchronize_rng_state, synchronize_rng_states
+from rankzero.distributed.state import wait_for_everyone
+
+__all__ = [
+    "AutocastKwargs",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedOperationException",
+    "DistributedType",
+    "GradScalerKwargs",
+    "GradientAccumulationPlugin",
+    "InitProcessGroupKwargs",
+    "KwargsHandler",
+    "LoggerType",
+    "PrecisionType",
+    "ProjectConfiguration",
+    "RNGType",
+    "broadcast",
+    "broadcast_object_list",
+    "concatenate",
+    "convert_to_fp32",
+    "find_batch_size",
+    "find_device",
+    "gather",
+    "gather_object",
+    "get_data_structure",
+    "honor_type",
+    "is_namedtuple",
+    "is_torch_tensor",
+    "listify",
+    "load",
+    "pad_across_processes",
+    "pad_input_tensors",
+    "recursively_apply",
+    "reduce",
+    "save",
+    "send_to_device",
+    "set_seed",
+    "slice_tensors",
+    "synchronize_rng_state",
+    "synchronize_rng_states",
+    "wait_for_everyone",
+]

@@ -17,7 +17,7 @@ class Recorder(torch.optim.SGD):
 
     steps = 0
 
-    def step(self, closure=None):  # noqa: ANN001, ANN201
+    def step(self, closure=None):
         self.steps += 1
         return super().step(closure)
 
@@ -33,11 +33,13 @@ def _count(batches: int, plugin: GradientAccumulationPlugin, name_model: bool = 
     model, optimizer, loader, scheduler = accelerator.prepare(model, inner, loader, scheduler)
     exchanges = 0
 
-    def count_exchange(_, bucket):  # noqa: ANN001, ANN202
+    def count_exchange(_, bucket):
         nonlocal exchanges
         exchanges += 1
-        return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(
-            lambda future: future.value()[0] / accelerator.num_processes
+        return (
+            torch.distributed.all_reduce(bucket.buffer(), async_op=True)
+            .get_future()
+            .then(lambda future: future.value()[0] / accelerator.num_processes)
         )
 
     if accelerator.num_processes > 1:

@@ -131,7 +131,8 @@ def test_gradients_are_unscaled_once_however_often_they_are_clipped() -> None:
 
 def test_one_scale_for_two_optimizers_moves_once_both_have_stepped() -> None:
     accelerator = Accelerator(
-        mixed_precision="fp16", kwargs_handlers=[GradScalerKwargs(init_scale=8.0, growth_interval=1)]
+        mixed_precision="fp16",
+        kwargs_handlers=[GradScalerKwargs(init_scale=8.0, growth_interval=1)],
     )
     models = [nn.Linear(1, 1, bias=False) for _ in range(2)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=1.0) for model in models]

@@ -69,7 +69,9 @@ class DDPEngine(Engine):
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """Return the module inside DistributedDataParallel."""
-        return cast(nn.Module, model.module) if isinstance(model, DistributedDataParallel) else model
+        return (
+            cast(nn.Module, model.module) if isinstance(model, DistributedDataParallel) else model
+        )
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Hold back the gradient exchange of ``model``'s forward and backward passes."""
