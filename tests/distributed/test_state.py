@@ -93,7 +93,9 @@ def test_an_option_that_a_group_does_not_take_is_named() -> None:
     run = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
     )
-    assert "TypeError: time_out: a process group takes backend, init_method and timeout" in run.stderr
+    assert (
+        "TypeError: time_out: a process group takes backend, init_method and timeout" in run.stderr
+    )
 
 
 def test_accelerator_state_holds_the_precision_and_all_that_partial_state_knows(
