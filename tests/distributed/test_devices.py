@@ -42,7 +42,7 @@ class FakeModule(types.SimpleNamespace):
     def device_count(self) -> int:
         return 2
 
-    def __getattr__(self, name: str):  # noqa: ANN204
+    def __getattr__(self, name: str):
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *args: self.calls.append((name, *args))

@@ -45,7 +45,7 @@ def _in_order(path: str) -> None:
         logger.info("rank %s", state.process_index, in_order=True)
 
 
-def test_in_order_ranks_log_one_after_the_other_whatever_their_levels(tmp_path) -> None:  # noqa: ANN001
+def test_in_order_ranks_log_one_after_the_other_whatever_their_levels(tmp_path) -> None:
     path = tmp_path / "log"
     run_ranks(_in_order, 3, str(path))
     assert path.read_text().splitlines() == ["rank 0", "rank 2"] * 3
