@@ -46,7 +46,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         # Whole lines, at once: ranks that share a terminal don't cut each other's lines in two.
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True)
+            stream.reconfigure(line_buffering=True, write_through=False)
     record_crashes()
     sys.excepthook = announce
     try:

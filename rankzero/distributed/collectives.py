@@ -30,12 +30,13 @@ def _alone() -> bool:
     return PartialState().num_processes == 1
 
 
-def gather(tensor: Any) -> Any:
+def gather(tensor: Any, group: Any = None) -> Any:
     """Concatenate each tensor of a structure over ranks, along dimension 0, in order of rank.
 
     Args:
         tensor: A structure of tensors of any dtype. 0-d tensors become 1-d, one element a rank.
             First dimensions may differ between ranks.
+        group: The process group whose members call; None: all ranks.
 
     Returns:
         The same structure on every rank, of contiguous tensors on the device they came from.
@@ -49,10 +50,10 @@ def gather(tensor: Any) -> Any:
     if _alone():
         return recursively_apply(lambda t: t.reshape(1) if t.ndim == 0 else t, tensor)
     tensors = [t.detach().reshape(1) if t.ndim == 0 else t.detach() for t in leaves(tensor)]
-    if _all_alike(tensor):
-        gathered = _gather_packed(tensors)
+    if _all_alike(tensor, group):
+        gathered = _gather_packed(tensors, group)
     else:
-        gathered = _gather_ragged(tensors, _specs("gather", tensor))
+        gathered = _gather_ragged(tensors, _specs("gather", tensor, group), group)
     return _fill(tensor, gathered)
 
 
@@ -62,24 +63,24 @@ def _fill(structure: Any, values: list[torch.Tensor]) -> Any:
     return recursively_apply(lambda _: next(remaining), structure)
 
 
-def _all_alike(data: Any) -> bool:
+def _all_alike(data: Any, group: Any = None) -> bool:
     """Tell, on every rank alike, whether all hold the same structure, dtypes and shapes."""
     text = repr(get_data_structure(data)).encode()
     digest = hashlib.blake2b(text, digest_size=16).digest()
     # Both signs of the digest, so that one maximum finds any rank that differs.
     mine = torch.frombuffer(bytearray(digest), dtype=torch.int32).to(torch.int64)
     header = torch.cat([mine, -mine])
-    dist.all_reduce(header, op=dist.ReduceOp.MAX)
+    dist.all_reduce(header, op=dist.ReduceOp.MAX, group=group)
     return bool(torch.equal(header[:4], -header[4:]))
 
 
-def _specs(operation: str, data: Any) -> list[Any]:
+def _specs(operation: str, data: Any, group: Any = None) -> list[Any]:
     """Return what each rank holds; raise on every rank where it cannot go together.
 
     A spec is a list of (shape, dtype), one a tensor, shapes with at least one dimension.
     """
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, get_data_structure(data))
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, get_data_structure(data), group=group)
     specs = [[(s or (1,), dtype) for s, dtype in _pairs(structure)] for structure in everyone]
     tails = {tuple((shape[1:], dtype) for shape, dtype in spec) for spec in specs}
     if len(tails) > 1:
@@ -107,16 +108,16 @@ def mismatch(operation: str, everyone: list[Any]) -> DistributedOperationExcepti
     )
 
 
-def _gather_packed(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _gather_packed(tensors: list[torch.Tensor], group: Any = None) -> list[torch.Tensor]:
     """Gather tensors that are alike on all ranks, in one exchange a device."""
-    world = dist.get_world_size()
+    world = dist.get_world_size(group)
     results: list[torch.Tensor] = [torch.empty(0)] * len(tensors)
     for device in {tensor.device for tensor in tensors}:
         places = [i for i, tensor in enumerate(tensors) if tensor.device == device]
         packed = torch.cat([_to_bytes(tensors[i]) for i in places])
         received = torch.empty(world, packed.numel(), dtype=torch.uint8, device=device)
         if packed.numel():
-            _all_gather(received, packed)
+            dist.all_gather(list(received.unbind(0)), packed, group=group)
         start = 0
         for i in places:
             like, size = tensors[i], tensors[i].numel() * tensors[i].element_size()
@@ -126,21 +127,18 @@ def _gather_packed(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return results
 
 
-def _gather_ragged(tensors: list[torch.Tensor], specs: list[Any]) -> list[torch.Tensor]:
+def _gather_ragged(
+    tensors: list[torch.Tensor], specs: list[Any], group: Any = None
+) -> list[torch.Tensor]:
     """Gather tensors whose first dimensions differ: padded to the longest, then cut."""
     results = []
     for i, tensor in enumerate(tensors):
         rows = [spec[i][0][0] for spec in specs]
         padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
         padded[: tensor.shape[0]] = tensor
-        whole = _gather_packed([padded])[0].reshape(len(rows), max(rows), *tensor.shape[1:])
+        whole = _gather_packed([padded], group)[0].reshape(len(rows), max(rows), *tensor.shape[1:])
         results.append(torch.cat([whole[rank, :count] for rank, count in enumerate(rows)]))
     return results
-
-
-def _all_gather(received: torch.Tensor, sent: torch.Tensor) -> None:
-    """Fill ``received``, shape (world size, n), with each rank's ``sent``, shape (n,)."""
-    dist.all_gather(list(received.unbind(0)), sent)
 
 
 def _to_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""."""
+"""Loaders divided between the ranks."""
