@@ -96,7 +96,7 @@ def test_public_names_take_the_parameters_that_scripts_pass() -> None:
 def _ddp_settings() -> list:
     accelerator = Accelerator(
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=True, comm_hook="bf16")
+            DistributedDataParallelKwargs(find_unused_parameters=True, comm_hook="fp16")
         ]
     )
     model = nn.Linear(2, 1)

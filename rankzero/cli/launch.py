@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from rankzero.cli.options import LaunchOptions, add_flags, raise_problems, read_options
+from rankzero.cli.options import add_flags, raise_problems, read_options
 from rankzero.cli.parser import CommandError, Parser
 from rankzero.config.environment import read_bool
 
@@ -52,7 +52,7 @@ class Job:
 
 def run(arguments: list[str]) -> int:
     """Start what the command line ``arguments`` ask for; return its exit status."""
-    job = read_job(arguments, os.environ)
+    job = read_job(arguments)
     if job.num_processes == 1:
         return run_in_place(job)
     from rankzero.cli.elastic import run_many
@@ -94,7 +94,7 @@ def split_arguments(parser: Parser, arguments: Sequence[str]) -> tuple[list[str]
     return list(arguments[:position]), list(arguments[position:])
 
 
-def read_job(arguments: Sequence[str], environ: Mapping[str, str]) -> Job:
+def read_job(arguments: Sequence[str]) -> Job:
     """Check the whole command line and return what is to be started.
 
     Raises:
@@ -118,7 +118,7 @@ def read_job(arguments: Sequence[str], environ: Mapping[str, str]) -> Job:
         script=target[0],
         arguments=tuple(target[1:]),
         is_module=options.module,
-        num_processes=options.num_processes or default_num_processes(options, environ),
+        num_processes=options.num_processes or default_num_processes(cpu=options.cpu),
         environment=options.environment(),
         port=options.main_process_port or 0,
     )
@@ -162,13 +162,16 @@ def module_problems(module: str) -> list[str]:
     return [] if found else [f"no module named {module!r} is found from {str(Path.cwd())!r}."]
 
 
-def default_num_processes(options: LaunchOptions, environ: Mapping[str, str]) -> int:
+def default_num_processes(cpu: bool) -> int:
     """Return one process an accelerator, or 1; torch is imported only where there may be several."""
-    if options.cpu or read_bool("USE_CPU", environ) or not may_have_accelerators():
-        return 1
-    import torch
+    try:
+        if cpu or read_bool("USE_CPU") or not may_have_accelerators():
+            return 1
+        from rankzero.distributed.devices import find_device
 
-    return max(1, torch.accelerator.device_count()) if hasattr(torch, "accelerator") else 1
+        return find_device().count()
+    except (ValueError, RuntimeError) as error:
+        raise CommandError(str(error)) from error
 
 
 def may_have_accelerators(devices: Path = Path("/dev")) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from rankzero.cli.parser import CommandError, Parser
 from rankzero.config.enums import PrecisionType
@@ -145,10 +145,10 @@ def read_options(texts: dict[str, Any], problems: list[str]) -> LaunchOptions:
     return LaunchOptions(**values)
 
 
-def settings_in_environment() -> list[str]:
-    """Return the names of the settings that travel from launcher to script by environment."""
-    names = [field.metadata["environment"] for field in dataclasses.fields(LaunchOptions)]
-    return [cast(str, name) for name in names if name is not None]
+def option_of_setting(name: str) -> dataclasses.Field[Any] | None:
+    """Return the option that the environment setting ``name`` carries to the script, if any does."""
+    fields = dataclasses.fields(LaunchOptions)
+    return next((field for field in fields if field.metadata["environment"] == name), None)
 
 
 def raise_problems(problems: list[str]) -> None:

@@ -24,6 +24,8 @@ def is_scheduler(obj: Any) -> bool:
         return True
     if isinstance(obj, torch.optim.lr_scheduler.ReduceLROnPlateau):
         return True
+    if isinstance(obj, (torch.optim.Optimizer, nn.Module)):
+        return False
     names = ("step", "state_dict", "load_state_dict")
     return isinstance(getattr(obj, "optimizer", None), torch.optim.Optimizer) and all(
         callable(getattr(obj, name, None)) for name in names

@@ -28,21 +28,22 @@ def flat(model: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
-def plain_loop(batch_size: int, accumulate: int, epochs: int = 2, shuffle: bool = True) -> Any:
-    """Train without rankzero; return (weights, learning rates after each step)."""
+def plain_loop(batch_size: int, accumulate: int, scheduler_moves: int = 1) -> Any:
+    """Train 2 epochs without rankzero; return (weights, learning rates after each step)."""
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
     torch.manual_seed(11)
-    loader = DataLoader(make_dataset(), batch_size=batch_size, shuffle=shuffle)
+    loader = DataLoader(make_dataset(), batch_size=batch_size, shuffle=True)
     rates = []
-    for _ in range(epochs):
+    for _ in range(2):
         for index, (x, y) in enumerate(loader):
             loss = nn.functional.mse_loss(model(x), y) / accumulate
             loss.backward()
             if (index + 1) % accumulate == 0 or index + 1 == len(loader):
                 optimizer.step()
-                scheduler.step()
+                for _ in range(scheduler_moves):
+                    scheduler.step()
                 optimizer.zero_grad()
                 rates.append(scheduler.get_last_lr()[0])
     return flat(model), rates
