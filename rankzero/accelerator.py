@@ -23,7 +23,7 @@ from rankzero.config.plugins import (
     ProjectConfiguration,
 )
 from rankzero.distributed import collectives
-from rankzero.distributed.state import AcceleratorState, GradientState
+from rankzero.distributed.state import AcceleratorState, GradientState, PartialState
 from rankzero.tracking.hub import Hub
 from rankzero.training.accumulation import Accumulation
 from rankzero.training.data.metrics import gather_for_metrics
@@ -110,6 +110,7 @@ class Accelerator:
         self.state = AcceleratorState(
             mixed_precision=mixed_precision, cpu=cpu, _from_accelerator=True, **init_kwargs
         )
+        self._ranks = PartialState()
         self.gradient_state = GradientState(gradient_accumulation_plugin=accumulation)
         self.device_placement = device_placement
         self.rng_types = rng_types
@@ -117,13 +118,13 @@ class Accelerator:
         self.log_with = log_with
         self._precision = Precision(
             self.state.mixed_precision,
-            self.state.device_row,
+            self._ranks.device_row,
             self.autocast_handler,
             self.scaler_handler,
         )
         self.native_amp = self._precision.dtype is not None
-        engine = engine_class(self.state.distributed_type)
-        self._engine = engine(self.state.device, self.state.num_processes, handlers)
+        engine = engine_class(self._ranks.distributed_type)
+        self._engine = engine(self._ranks.device, self._ranks.num_processes, handlers)
         self._accumulation = Accumulation(self._engine, self.gradient_state)
         self._preparation = Preparation(
             self._engine,
@@ -138,7 +139,7 @@ class Accelerator:
             logging_dir=self.logging_dir,
             rank=self.process_index,
             world_size=self.num_processes,
-            launch_id=self.state.launch_id,
+            launch_id=self._ranks.launch_id,
         )
 
     # Who am I, who else is there
@@ -146,47 +147,47 @@ class Accelerator:
     @property
     def device(self) -> torch.device:
         """The device this process computes on."""
-        return self.state.device
+        return self._ranks.device
 
     @property
     def distributed_type(self) -> DistributedType:
         """How processes work together."""
-        return self.state.distributed_type
+        return self._ranks.distributed_type
 
     @property
     def num_processes(self) -> int:
         """World size."""
-        return self.state.num_processes
+        return self._ranks.num_processes
 
     @property
     def process_index(self) -> int:
         """Global rank."""
-        return self.state.process_index
+        return self._ranks.process_index
 
     @property
     def local_process_index(self) -> int:
         """Rank inside the node."""
-        return self.state.local_process_index
+        return self._ranks.local_process_index
 
     @property
     def is_main_process(self) -> bool:
         """Whether this is global rank 0."""
-        return self.state.is_main_process
+        return self._ranks.is_main_process
 
     @property
     def is_local_main_process(self) -> bool:
         """Whether this is the first rank of its node."""
-        return self.state.is_local_main_process
+        return self._ranks.is_local_main_process
 
     @property
     def is_last_process(self) -> bool:
         """Whether this is the highest rank."""
-        return self.state.is_last_process
+        return self._ranks.is_last_process
 
     @property
     def use_distributed(self) -> bool:
         """Whether there is more than one process."""
-        return self.state.use_distributed
+        return self._ranks.use_distributed
 
     @property
     def multi_device(self) -> bool:
@@ -247,55 +248,55 @@ class Accelerator:
     @property
     def save_iteration(self) -> int:
         """Number of the next checkpoint."""
-        return self.project_configuration.iteration
+        return int(self.project_configuration.iteration)
 
     # Process control
 
     def wait_for_everyone(self) -> None:
         """Wait until every process has come here."""
-        self.state.wait_for_everyone()
+        self._ranks.wait_for_everyone()
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print once a node."""
-        self.state.print(*args, **kwargs)
+        self._ranks.print(*args, **kwargs)
 
-    def on_main_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def on_main_process(self, function: Callable[..., Any] | None = None) -> Any:
         """Decorate a function to run on global rank 0 only; it returns None elsewhere."""
-        return self.state.on_main_process(function)
+        return self._ranks.on_main_process(function)
 
     def on_local_main_process(self, function: Callable[..., Any] | None = None) -> Any:
         """Decorate a function to run on the first rank of each node only."""
-        return self.state.on_local_main_process(function)
+        return self._ranks.on_local_main_process(function)
 
-    def on_last_process(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def on_last_process(self, function: Callable[..., Any]) -> Any:
         """Decorate a function to run on the highest rank only."""
-        return self.state.on_last_process(function)
+        return self._ranks.on_last_process(function)
 
     def on_process(
         self, function: Callable[..., Any] | None = None, process_index: int | None = None
     ) -> Any:
         """Decorate a function to run on one rank only."""
-        return self.state.on_process(function, process_index=process_index)
+        return self._ranks.on_process(function, process_index=process_index)
 
     def on_local_process(
         self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
     ) -> Any:
         """Decorate a function to run on one rank of each node only."""
-        return self.state.on_local_process(function, local_process_index=local_process_index)
+        return self._ranks.on_local_process(function, local_process_index=local_process_index)
 
     def main_process_first(self) -> AbstractContextManager[None]:
         """Return a context that rank 0 runs before the others do."""
-        return self.state.main_process_first()
+        return self._ranks.main_process_first()
 
     def local_main_process_first(self) -> AbstractContextManager[None]:
         """Return a context that each node's first rank runs before the others of its node do."""
-        return self.state.local_main_process_first()
+        return self._ranks.local_main_process_first()
 
     def split_between_processes(
         self, inputs: Any, apply_padding: bool = False
     ) -> AbstractContextManager[Any]:
         """Return a context that yields this rank's share of ``inputs``."""
-        return self.state.split_between_processes(inputs, apply_padding=apply_padding)
+        return self._ranks.split_between_processes(inputs, apply_padding=apply_padding)
 
     # Prepare
 

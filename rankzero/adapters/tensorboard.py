@@ -141,7 +141,7 @@ class TensorBoardAdapter(Adapter):
             self._writer.add_images(key, images, global_step=step, **kwargs)
 
 
-def _number(value: float | int | bool | str) -> float:
+def _number(value: float | bool | str) -> float:
     """Return the value as a float; an int too large for one becomes infinite."""
     try:
         return float(value)
@@ -149,7 +149,7 @@ def _number(value: float | int | bool | str) -> float:
         return float("inf") if not isinstance(value, str) and value > 0 else float("-inf")
 
 
-def _set_hparam(slot: Any, value: bool | int | float | str) -> None:
+def _set_hparam(slot: Any, value: bool | float | str) -> None:
     """Set a protobuf value; numbers that its JSON can't hold become text."""
     if isinstance(value, bool):
         slot.bool_value = value

@@ -1,4 +1,4 @@
-"""Writing and reading single files: to a temporary name, then renamed, so that none is ever half."""
+"""Writing and reading single files: to a temporary name, then renamed, so none is ever half."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _as_safetensors(obj: Any) -> bytes:
 
     if not isinstance(obj, Mapping) or not all(isinstance(v, torch.Tensor) for v in obj.values()):
         raise TypeError(
-            f"safe_serialization=True stores a dict of tensors, not {type(obj).__name__} with other "
-            "values: pass model.state_dict(), or leave safe_serialization out."
+            f"safe_serialization=True stores a dict of tensors, not {type(obj).__name__} with "
+            "other values: pass model.state_dict(), or leave safe_serialization out."
         )
     seen: set[int] = set()
     tensors = {}

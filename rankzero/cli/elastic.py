@@ -19,7 +19,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -50,14 +50,15 @@ class LoopbackRendezvous(RendezvousHandler):
         except OSError as error:
             listener.close()
             raise CommandError(
-                f"--main_process_port={port} can't be used ({error.strerror}): leave the flag out for a free port.",
+                f"--main_process_port={port} can't be used ({error.strerror}): "
+                "leave the flag out for a free port.",
                 1,
             ) from error
         listener.listen(128)
         self.port = int(listener.getsockname()[1])
         self._run_id = uuid.uuid4().hex
         # The store takes the listening socket itself, so nobody else can get the port in between.
-        self._store = dist.TCPStore(
+        self._store = TCPStore(
             ADDRESS,
             self.port,
             is_master=True,
@@ -78,7 +79,7 @@ class LoopbackRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """Return at once: this machine is the only one."""
         return RendezvousInfo(
-            dist.PrefixStore(self._run_id, self._store),
+            PrefixStore(self._run_id, self._store),
             0,
             1,
             RendezvousStoreInfo(ADDRESS, self.port),
@@ -123,7 +124,7 @@ class Agent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # The one method of the agent that is overridden: its context gives a rank 30 s to end.
-        started = super()._start_workers(worker_group)
+        started: dict[int, Any] = super()._start_workers(worker_group)
         context: Any = self._pcontext
         close = context.close
         self.pids, self.error_files = dict(context.pids()), dict(context.error_files)
@@ -146,7 +147,7 @@ class Agent(LocalElasticAgent):
 def run_many(job: Job) -> int:
     """Start ``job.num_processes`` ranks, wait for them, and return the launch's exit status."""
     if "LOGLEVEL" not in os.environ:
-        # The agent's own logs tell of processes and signals; what a user needs is the closing block.
+        # The agent logs processes and signals; what a user needs is the closing block.
         logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
         logging.disable(logging.ERROR)
     set_environment(job)
@@ -187,12 +188,12 @@ def make_agent(job: Job, logs: DefaultLogsSpecs) -> Agent:
 
 
 def escape(arguments: list[str]) -> list[str]:
-    """Return ``arguments`` so that the agent, which fills ``$`` templates, passes them on unchanged."""
+    """Return ``arguments`` as the agent, which fills ``$`` templates, passes them on unchanged."""
     return [argument.replace("$", "$$") for argument in arguments]
 
 
 def set_environment(job: Job) -> None:
-    """Set what every rank inherits: the script's settings, threads, and how to follow the launcher."""
+    """Set what every rank inherits: settings, threads, and which launcher to follow."""
     os.environ.update(job.environment)
     os.environ[worker.LAUNCHER_PID] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // job.num_processes)))

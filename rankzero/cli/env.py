@@ -108,17 +108,17 @@ def devices() -> Rows:
     built = torch.version.cuda and f"CUDA {torch.version.cuda}"
     built = built or (torch.version.hip and f"ROCm {torch.version.hip}")
     rows = [("torch built for", built or "CPU")]
-    for row in DEVICES:
-        try:
-            found = row.is_available()
-            rows += [(row.name, describe_device(row))] if found else []
-        except Exception as error:  # noqa: BLE001 - a broken driver is what the report is for
-            rows.append((row.name, f"could not be asked: {type(error).__name__}: {error}"))
-    return rows
+    described = [(row.name, describe_device(row)) for row in DEVICES]
+    return rows + [(name, text) for name, text in described if text]
 
 
 def describe_device(row: Any) -> str:
-    """Return how many devices of a row there are, their names, and what autocast takes on them."""
+    """Return how many devices of a row there are, which, and what autocast takes; "" for none."""
+    try:
+        if not row.is_available():
+            return ""
+    except Exception as error:  # noqa: BLE001 - a broken driver is what the report is for
+        return f"could not be asked: {type(error).__name__}: {error}"
     dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in row.autocast_dtypes)
     name_of = getattr(row.module, "get_device_name", None)
     names = [str(name_of(index)) for index in range(row.count())] if name_of and row.indexed else []
@@ -169,5 +169,5 @@ def trackers() -> Rows:
 
 
 def surroundings(environ: Mapping[str, str], names: Iterable[str] = _SURROUNDINGS) -> Rows:
-    """Return the variables of launchers and of other libraries that are set and change what happens."""
+    """Return the variables of launchers and of other libraries that are set."""
     return [(name, environ[name]) for name in names if environ.get(name)]

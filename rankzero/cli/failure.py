@@ -123,14 +123,11 @@ def first_failure(failures: Iterable[RankFailure]) -> RankFailure:
 
 
 def describe(failures: Iterable[RankFailure], world_size: int) -> str:
-    """Return the closing block: who failed first and how, who else, and the traceback at the end."""
+    """Return the closing block: who failed first and how, who else, and last the traceback."""
     failures = sorted(failures, key=lambda f: f.rank)
     first = first_failure(failures)
-    lines = [
-        "",
-        f"rankzero launch: rank {first.rank} of {world_size} failed first: {first.cause} "
-        f"(pid {first.pid} on {socket.gethostname()}).",
-    ]
+    headline = f"rankzero launch: rank {first.rank} of {world_size} failed first: {first.cause} "
+    lines = ["", f"{headline}(pid {first.pid} on {socket.gethostname()})."]
     for other in failures:
         if other is first or other.taken_down:
             continue

@@ -22,7 +22,10 @@ from rankzero.cli.options import add_flags, raise_problems, read_options
 from rankzero.cli.parser import CommandError, Parser
 from rankzero.config.environment import read_bool
 
-USAGE = "rankzero launch [flags] SCRIPT [script arguments]\n       rankzero launch [flags] -m MODULE [module arguments]"
+USAGE = (
+    "rankzero launch [flags] SCRIPT [script arguments]\n"
+    "       rankzero launch [flags] -m MODULE [module arguments]"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def build_parser() -> Parser:
         usage=USAGE,
         add_help=True,
         description="Run a training script, or a module, on 1 to N processes of this machine.",
-        epilog="Flags are spelled with underscores or dashes and stand before SCRIPT; what follows SCRIPT is the script's.",
+        epilog="Flags stand before SCRIPT and are spelled with underscores or dashes.\n"
+        "What follows SCRIPT is the script's own.",
     )
     add_flags(parser)
     return parser
@@ -163,7 +167,7 @@ def module_problems(module: str) -> list[str]:
 
 
 def default_num_processes(cpu: bool) -> int:
-    """Return one process an accelerator, or 1; torch is imported only where there may be several."""
+    """Return one process an accelerator, or 1; torch is asked only where there may be several."""
     try:
         if cpu or read_bool("USE_CPU") or not may_have_accelerators():
             return 1

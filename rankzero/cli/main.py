@@ -73,7 +73,7 @@ def find_command(name: str) -> Command:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run the command line ``arguments`` (without the program's name) and return its exit status."""
+    """Run what stands after ``rankzero`` on the command line; return the exit status."""
     if not arguments:
         print(help_text(), file=sys.stderr)
         return 2

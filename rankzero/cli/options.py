@@ -105,7 +105,7 @@ class LaunchOptions:
     )
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that carry what was said to the script; what was not said is left out."""
+        """Return the variables that carry what was said to the script, and nothing else."""
         variables = {}
         for field in dataclasses.fields(self):
             name, value = field.metadata["environment"], getattr(self, field.name)
@@ -131,7 +131,7 @@ def add_flags(parser: Parser) -> None:
 
 
 def read_options(texts: dict[str, Any], problems: list[str]) -> LaunchOptions:
-    """Turn the flags' texts into ``LaunchOptions``, adding a line to ``problems`` for each bad one."""
+    """Turn the flags' texts into options, adding a line to ``problems`` for each bad one."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(LaunchOptions):
         text, read = texts.get(field.name), field.metadata["read"]
@@ -146,7 +146,7 @@ def read_options(texts: dict[str, Any], problems: list[str]) -> LaunchOptions:
 
 
 def option_of_setting(name: str) -> dataclasses.Field[Any] | None:
-    """Return the option that the environment setting ``name`` carries to the script, if any does."""
+    """Return the option that the environment setting ``name`` carries to the script, if any."""
     fields = dataclasses.fields(LaunchOptions)
     return next((field for field in fields if field.metadata["environment"] == name), None)
 

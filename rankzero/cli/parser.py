@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
@@ -68,7 +67,7 @@ class Parser(argparse.ArgumentParser):
             [self.spelled(argument) for argument in args or ()], namespace
         )
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse ``args``, naming the nearest flag where one is unknown."""
         parsed, rest = self.parse_known_args(args, namespace)
         if rest:

@@ -71,7 +71,7 @@ def main() -> NoReturn:
 
 
 def run_script(path: str, arguments: list[str]) -> None:
-    """Run the script at ``path`` in a fresh ``__main__``, which stays: pickles and atexit see it."""
+    """Run the script at ``path`` in a fresh ``__main__``, which stays for pickles and atexit."""
     full = str(Path(path).absolute())
     sys.argv = [path, *arguments]
     put_first_on_path(str(Path(path).resolve().parent))
@@ -107,7 +107,7 @@ def without_own_frames(error: BaseException) -> BaseException:
 
 
 def record(error: BaseException, code: int) -> None:
-    """Write ``error`` and the exit ``code`` it leads to to the launcher's error file, whole or not at all."""
+    """Write ``error`` and its exit ``code`` to the launcher's error file, whole or not at all."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         traceback.print_exception(type(error), error, error.__traceback__)

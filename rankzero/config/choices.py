@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def nearest_first(value: object, known: Iterable[object]) -> list[str]:
-    """Return ``known`` as text, those spelled most like ``value`` first, the others as they came."""
+    """Return ``known`` as text, those spelled most like ``value`` first."""
     names = [str(name) for name in known]
     lowered = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(value).lower(), lowered, n=len(names), cutoff=0.5)

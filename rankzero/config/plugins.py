@@ -95,7 +95,7 @@ class DataLoaderConfiguration:
         split_batches: The loader's batch is the total over ranks and is cut into equal parts; else
             each rank gets whole batches of the loader's size.
         dispatch_batches: The main process reads and hands out; None: only where it must be.
-        even_batches: Repeat samples from the start so that all ranks have equally many full batches.
+        even_batches: Repeat samples so that all ranks have equally many full batches.
         use_seedable_sampler: Shuffle from (data_seed, epoch) alone.
         data_seed: Seed of the shuffle; None: the seed in force when the loader is prepared.
         non_blocking: Copy to the device without waiting (needs pinned memory to have an effect).

@@ -1,1 +1,1 @@
-"""Who am I, who else is there, how do we meet: ranks, devices, shared state, guards, collectives."""
+"""Who am I, who else is there, how do we meet: ranks, devices, state, guards, collectives."""

@@ -22,7 +22,7 @@ from rankzero.distributed.state import PartialState
 REDUCTIONS = ("mean", "sum", "min", "max", "none")
 
 
-class DistributedOperationException(RuntimeError):  # noqa: N818 - the name that scripts catch
+class DistributedOperationException(RuntimeError):
     """Ranks brought tensors that do not fit together into one collective."""
 
 

@@ -26,7 +26,7 @@ class DeviceRow:
     Attributes:
         name: torch's name of the type, as in ``torch.device(name)``.
         distributed_type: What several processes on such devices are called.
-        collective_backend: What ``init_process_group`` is given; None: such devices do not exchange.
+        collective_backend: What ``init_process_group`` is given; None: none exchanges.
         autocast_dtypes: The types that autocast takes.
         package: A package that brings the type to torch, imported when the row is looked at.
         indexed: Whether a machine may have several, so that each process binds one.

@@ -21,10 +21,8 @@ class Ranks(Protocol):
 def wait_for_everyone(ranks: Ranks) -> None:
     """Wait until every process has come here; nothing in one process or without a group."""
     if ranks.num_processes > 1 and dist.is_initialized():
-        if ranks.device.index is not None:
-            dist.barrier(device_ids=[ranks.device.index])
-        else:
-            dist.barrier()
+        index: int | None = ranks.device.index
+        dist.barrier(device_ids=None if index is None else [index])
 
 
 def run_where(condition: Callable[[], bool], function: Callable[..., Any] | None) -> Any:
@@ -55,7 +53,7 @@ def checked_rank(argument: str, rank: int | None, total: int) -> int:
 
 @contextlib.contextmanager
 def leader_first(ranks: Ranks, leads: bool) -> Iterator[None]:
-    """Let leaders run the block before the others; these go on even where a leader's block raises."""
+    """Let leaders run the block before the others, who go on even where a leader's raises."""
     if not leads:
         wait_for_everyone(ranks)
     try:
@@ -111,7 +109,8 @@ def share_of(inputs: Any, rank: int, world_size: int, apply_padding: bool = Fals
 def _take(inputs: Any, start: int, end: int, missing: int) -> Any:
     """Return items ``start`` to ``end`` followed by the last of all, ``missing`` times."""
     if isinstance(inputs, (list, tuple, str)):
-        return inputs[start:end] + inputs[-1:] * missing
+        sequence: Any = inputs
+        return sequence[start:end] + sequence[-1:] * missing
     if isinstance(inputs, torch.Tensor):
         return torch.cat([inputs[start:end], *[inputs[-1:]] * missing])
     indices = [*range(start, end), *[len(inputs) - 1] * missing]

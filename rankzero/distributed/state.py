@@ -24,7 +24,7 @@ from rankzero.distributed.topology import Topology, read_topology
 
 def is_initialized() -> bool:
     """Tell whether an ``AcceleratorState`` has been made in this process."""
-    return bool(AcceleratorState._shared_state)
+    return bool(AcceleratorState._shared_state)  # noqa: SLF001
 
 
 class PartialState:
@@ -261,7 +261,7 @@ class AcceleratorState:
         self.__dict__ = self._shared_state
         asked = mixed_precision if mixed_precision is not None else None
         if not self.initialized:
-            if not _from_accelerator and not PartialState._shared_state:
+            if not _from_accelerator and not PartialState._shared_state:  # noqa: SLF001
                 raise ValueError(
                     "make an Accelerator first: AcceleratorState holds what it decided."
                 )
@@ -295,7 +295,7 @@ class AcceleratorState:
         """Forget everything, for tests."""
         AcceleratorState._shared_state.clear()
         if reset_partial_state:
-            PartialState._reset_state()
+            PartialState._reset_state()  # noqa: SLF001
 
     @property
     def initialized(self) -> bool:

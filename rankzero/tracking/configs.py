@@ -121,7 +121,8 @@ def _plain_by_method(value: Any, above: tuple[int, ...]) -> Any:
     if type(value).__name__ == "Namespace" or type(value).__name__ == "SimpleNamespace":
         return _plain_mapping(vars(value), above)
     # torch.dtype, torch.device and their like print as what one writes to make them
-    return _text(value) if type(value).__str__ is object.__str__ else _without_address(str(value))
+    plain = getattr(type(value), "__str__", None) is object.__str__
+    return _text(value) if plain else _without_address(str(value))
 
 
 def _without_address(text: str) -> str:

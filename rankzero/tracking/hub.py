@@ -11,10 +11,11 @@ from typing import Any
 
 from rankzero.config.environment import find_setting
 from rankzero.tracking import lifecycle, registry
+from rankzero.tracking.deferred import Deferred
 from rankzero.tracking.early import EarlyCalls
 from rankzero.tracking.handles import Inert, Tracker
 from rankzero.tracking.journal import JournalWriter
-from rankzero.tracking.notices import Notices, logger
+from rankzero.tracking.notices import Notices
 from rankzero.tracking.recorder import Recorder, whole_step
 from rankzero.tracking.run import JOURNAL_NAME, RunInfo, new_launch_id, plan_run
 from rankzero.tracking.start import open_recorder
@@ -192,8 +193,7 @@ class Hub:
         """Take a call that comes before ``init_trackers`` or after the end."""
         _check_values(values)
         if self._ended_run is None:
-            if self._early.add(values, step, self._notices):
-                return
+            self._early.add(values, step, self._notices)
         else:
             self._log_after_end(self._ended_run, values, step)
 
@@ -211,7 +211,7 @@ class Hub:
             self._notices.warn_once("after end failed", f"{path} can't be opened ({error}).")
             return
         flat = flatten(values, self._notices)
-        plain = tuple(v.read() if hasattr(v, "read") else v for v in flat.values)
+        plain = tuple(v.read() if isinstance(v, Deferred) else v for v in flat.values)
         whole = None if step is None else whole_step(step, self._notices)
         settled, given = self._afterwards.settle_step(whole)
         self._afterwards.write_call(flat.keys, plain, settled, given, time.time())
@@ -259,9 +259,9 @@ class Hub:
             self._trackers = {}
             return
         handled = sys.exc_info()[1]
-        if status is None and handled is not None and handled is not self._error_at_start:
-            if not isinstance(handled, (SystemExit, GeneratorExit)):
-                status, error = lifecycle.describe_exception(handled)
+        new = handled is not None and handled is not self._error_at_start
+        if status is None and new and not isinstance(handled, (SystemExit, GeneratorExit)):
+            status, error = lifecycle.describe_exception(handled)
         recorder.finish(status or "finished", error)
         lifecycle.unwatch(recorder)
         self._ended_run = recorder.run

@@ -16,10 +16,11 @@ from rankzero.tracking import frames
 from rankzero.tracking.frames import MARKER, POINT, POINT_AUTO, Schema
 from rankzero.tracking.notices import Notices
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 MOST_SCHEMAS = 4096
 MOST_BACKLOG_BYTES = 64 << 20
@@ -174,7 +175,7 @@ class JournalWriter:
                     self.calls += 1
                     self._append(record)
                     return
-            content = {"step": step, "given": given, "time": now}
+            content: dict[str, Any] = {"step": step, "given": given, "time": now}
             content["values"] = [
                 _encode(key, value) for key, value in zip(keys, values, strict=True)
             ]
@@ -197,7 +198,8 @@ class JournalWriter:
             schema = frames.make_schema(len(self._numbers), keys, codes)
             self._append(schema.record())
             self._numbers[keys, codes] = schema
-        self._schemas[(*keys, *types)] = (schema.layout.pack, schema.number, schema.size)
+        seen_as = (*keys, *types)
+        self._schemas[seen_as] = (schema.layout.pack, schema.number, schema.size)
         return schema
 
     def write_json(self, kind: int, content: Any) -> None:

@@ -60,7 +60,7 @@ def _install_once() -> None:
 
 
 def _at_exit() -> None:
-    for recorder in list(_live):
+    for recorder in _live:
         recorder.finish()
         unwatch(recorder)
 
@@ -152,7 +152,7 @@ class _Termination:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _end_runs(self) -> None:
-        for recorder in list(_live):
+        for recorder in _live:
             recorder.finish("killed", "SIGTERM", min(KILLED_SECONDS, recorder.end_seconds))
 
     def uninstall(self) -> None:

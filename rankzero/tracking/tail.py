@@ -127,6 +127,11 @@ class JournalTail:
         content = frames.unpack_json(buffer, frame)
         return read_call(content) if frame.kind == frames.CALL else Event(frame.kind, content)
 
+    def leftover(self) -> int:
+        """Return 1 where a torn record stands after the last whole one, else 0."""
+        self._file.seek(0, 2)
+        return int(self._file.tell() > self._position)
+
     def close(self) -> None:
         """Release the file."""
         self._file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,7 +73,12 @@ class Window:
         for model in self.models:
             self.stack.enter_context(accumulation.engine.no_sync(model))
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.stack is not None:
-            self.stack.__exit__(*error)
+            self.stack.__exit__(kind, error, trace)
             self.stack = None

@@ -171,7 +171,7 @@ class Preparation:
         return prepared
 
     def unscale(self, optimizer: Any = None) -> None:
-        """Undo the loss scale on the gradients of ``optimizer`` (one, several), or of all prepared."""
+        """Undo the loss scale on the gradients of ``optimizer`` (one, several), or of all."""
         scaler = self.precision.scaler
         if scaler is None:
             return

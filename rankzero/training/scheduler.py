@@ -31,9 +31,8 @@ class AcceleratedScheduler:
         split_batches: bool = False,
     ) -> None:
         self.scheduler = scheduler
-        self.optimizers = (
-            list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
-        )
+        one = isinstance(optimizers, AcceleratedOptimizer)
+        self.optimizers: list[AcceleratedOptimizer] = [optimizers] if one else list(optimizers)  # type: ignore[list-item]
         self.step_with_optimizer = step_with_optimizer
         self.split_batches = split_batches
         self.gradient_state = GradientState()

@@ -110,7 +110,7 @@ def test_step_and_zero_grad_do_nothing_on_an_accumulating_step() -> None:
 def test_clipping_waits_for_the_whole_gradient() -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2)
     model = nn.Linear(1, 1, bias=False)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    model = accelerator.prepare(model)
     norms = []
     for _ in range(2):
         with accelerator.accumulate(model):

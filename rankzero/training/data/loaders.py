@@ -1,74 +1,78 @@
-"""A loader divided between the ranks: the user's DataLoader, with this rank's part of each epoch."""
+"""The prepared loader: one rank's part, on its device, that knows when it gives its last batch."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
-from rankzero.distributed.nested import send_to_device
+from rankzero.distributed.collectives import send_to_device
 from rankzero.distributed.random import synchronize_rng_states
-from rankzero.distributed.state import GradientState, PartialState
-from rankzero.training.data.order import (
-    generators_of,
-    has_fixed_order,
-    order_of_rank_zero,
-    share_generator_states,
-)
+from rankzero.distributed.state import GradientState
+from rankzero.training.data.order import chain_of, share_generator_states
 from rankzero.training.data.samplers import BatchSamplerShard, ItemShard, SeedableRandomSampler
-from rankzero.training.data.sharding import ShortStep
-from rankzero.training.data.streams import (
-    CountedBatch,
-    CountedCollate,
-    IterableDatasetShard,
-    divides_itself,
-    generator_of,
-)
+from rankzero.training.data.sharding import ShardPlan, ShortStep
+from rankzero.training.data.streams import CountedBatch, IterableDatasetShard
 
-# What a DataLoader is made with, besides what is divided, under the names that it keeps them by.
-KEPT_ARGUMENTS = (
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-    "in_order",
+# Samplers that give as many samples as their length says.
+HONEST_LENGTH = (
+    SequentialSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    DistributedSampler,
+    SeedableRandomSampler,
+    range,
+    list,
+    tuple,
 )
 
 
 class DataLoaderShard(DataLoader[Any]):
-    """A DataLoader whose batches are this rank's, and arrive on this rank's device.
+    """A torch ``DataLoader`` that gives one rank's batches, for use inside a training loop.
+
+    It is registered with ``GradientState`` while it is iterated, and publishes there where the
+    loop stands. ``prepare_data_loader`` makes it from a plain loader, with all of its settings.
 
     Args:
-        dataset: As of ``torch.utils.data.DataLoader``.
+        dataset: The dataset.
         device: Where batches are brought; None: they stay where they are.
-        rng_types: Generators taken from rank 0 at the start of each epoch; None: the sampler's.
-        synchronized_generator: The generator that "generator" in ``rng_types`` means.
-        skip_batches: Of a later version; raises unless 0.
-        use_stateful_dataloader: Of a later version; raises unless False.
-        _drop_last: Whether an incomplete last step is left out.
-        _non_blocking: Do not wait for copies to the device.
-        torch_device_mesh: Of a later version; raises unless None.
-        iteration: Number of the first epoch.
-        kwargs: As of ``torch.utils.data.DataLoader``.
+        rng_types: Generators brought into step with rank 0 before each epoch, besides the sampler's.
+        synchronized_generator: One more generator to bring into step.
+        skip_batches: Belongs to resuming, which is not built yet: 0.
+        use_stateful_dataloader: Not built yet: False.
+        _drop_last: Whether an incomplete last batch is left out; where ``drop_last`` isn't given.
+        _non_blocking: Copy to the device without waiting.
+        torch_device_mesh: Not built yet: None.
+        iteration: Number of the epoch that the next iteration gives.
+        **kwargs: The arguments of ``torch.utils.data.DataLoader``.
 
     Attributes:
-        end_of_dataloader: True from the moment that the last batch is given.
-        short_step: What the ranks hold in the last step, where it is short of real samples.
-        iteration: Number of epochs begun.
+        end_of_dataloader: True from the time the last batch is given.
+        remainder: Number of real samples in the last step over all ranks where it has fewer than
+            ``total_batch_size``; 0 where nothing is to be trimmed; -1 where it isn't known (a
+            stream before its end).
+        short_step: What the ranks hold in the present step, where it is short of real samples.
+        iteration: Number of the epoch: how often iteration has ended, or what ``set_epoch`` said.
     """
 
     def __init__(
         self,
         dataset: Any,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
         rng_types: Sequence[Any] | None = None,
         synchronized_generator: torch.Generator | None = None,
         skip_batches: int = 0,
@@ -80,295 +84,260 @@ class DataLoaderShard(DataLoader[Any]):
         **kwargs: Any,
     ) -> None:
         refuse_later_options(
-            skip_batches=skip_batches or None,
-            use_stateful_dataloader=use_stateful_dataloader or None,
+            skip_batches=skip_batches,
+            use_stateful_dataloader=use_stateful_dataloader,
             torch_device_mesh=torch_device_mesh,
         )
         super().__init__(dataset, **kwargs)
-        self.device = device
+        self._set_up(device, rng_types, synchronized_generator, _non_blocking, iteration)
+        self._drop_last = _drop_last or self.drop_last
+
+    def _set_up(
+        self,
+        device: torch.device | str | None = None,
+        rng_types: Sequence[Any] | None = None,
+        synchronized_generator: torch.Generator | None = None,
+        non_blocking: bool = False,
+        iteration: int = 0,
+    ) -> None:
+        self.device = None if device is None else torch.device(device)
         self.rng_types = rng_types
         self.synchronized_generator = synchronized_generator
-        self.gradient_state = GradientState()
         self.iteration = iteration
+        self.gradient_state = GradientState()
         self.end_of_dataloader = False
+        self.remainder = -1
         self.short_step: ShortStep | None = None
-        self._drop_last = _drop_last
-        self._non_blocking = _non_blocking
+        self._non_blocking = non_blocking
+        self._drop_last = bool(self.drop_last)
+        self._turn: object | None = None
 
-    @property
-    def remainder(self) -> int:
-        """Number of real samples over all ranks in the last step, once it is there and short.
+    @classmethod
+    def adopt(cls, loader: DataLoader[Any], replaced: dict[str, Any], **settings: Any) -> Any:
+        """Make a prepared loader with everything that ``loader`` was made with.
 
-        0 where the last step is full; -1 before it, and where samples cannot be counted.
+        Args:
+            loader: The loader; it stays as it is. What its class adds to ``DataLoader`` is kept.
+            replaced: Attributes (``batch_sampler``, ``dataset``, ...) that differ from the loader's.
+            **settings: device, rng_types, synchronized_generator, non_blocking, iteration.
         """
-        if not self.end_of_dataloader:
-            return -1
-        if self.short_step is None:
-            return 0
-        return -1 if self.short_step.samples is None else self.short_step.samples
+        kind: type[DataLoaderShard] = cls
+        if type(loader) is not DataLoader:
+            kind = type(f"Sharded{type(loader).__name__}", (cls, type(loader)), {})
+        made = kind.__new__(kind)
+        # The attributes are copied, not passed to a constructor: so nothing is lost, whatever
+        # options this version of torch, or the loader's own class, has.
+        made.__dict__.update(vars(loader), _iterator=None, **replaced)
+        made._set_up(**settings)
+        return made
+
+    # What the loader knows of itself
 
     @property
-    def total_batch_size(self) -> int:
-        """Number of samples of all ranks in a full step."""
-        divided = self._divided
-        if divided is None:
-            return self.batch_size or 1
-        size = divided.batch_size or 1
-        return size if divided.split_batches else size * divided.num_processes
-
-    @property
-    def total_dataset_length(self) -> int:
-        """Number of samples of the dataset, before it is divided."""
-        return int(getattr(self.dataset, "total_length", None) or len(self.dataset))  # type: ignore[arg-type]
-
-    @property
-    def _divided(self) -> Any:
-        """What divides the epoch: a batch sampler, a sampler or a dataset; None on one rank."""
-        for part in (self.batch_sampler, self._index_sampler, self.dataset):
+    def _divided(self) -> BatchSamplerShard | IterableDatasetShard | None:
+        """What divides the epoch between the ranks; None where nothing does."""
+        for part in (self._index_sampler, self.dataset):
             if isinstance(part, (BatchSamplerShard, IterableDatasetShard)):
                 return part
         return None
 
+    @property
+    def num_processes(self) -> int:
+        """Number of ranks that the epoch is divided between."""
+        return 1 if self._divided is None else self._divided.num_processes
+
+    @property
+    def total_batch_size(self) -> int | None:
+        """Number of samples of all ranks in a full step; None where batches have no fixed size."""
+        divided = self._divided
+        if divided is None:
+            size = getattr(self._index_sampler, "batch_size", None)
+            return cast(int | None, size or self.batch_size)
+        if divided.batch_size is None:
+            return None
+        return divided.batch_size * (1 if divided.split_batches else divided.num_processes)
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Number of samples in the dataset, before it is divided."""
+        if isinstance(self.dataset, IterableDatasetShard):
+            return self.dataset.total_length
+        return len(self.dataset)  # type: ignore[arg-type]
+
     def get_sampler(self) -> Any:
-        """Return the innermost sampler."""
+        """Return the sampler of single samples, None where there is none."""
         return get_sampler(self)
 
     def set_sampler(self, sampler: Any) -> None:
-        """Replace the innermost sampler."""
-        holder: Any = self.batch_sampler
-        while isinstance(getattr(holder, "batch_sampler", None), BatchSampler):
-            holder = holder.batch_sampler
-        if holder is None:
-            object.__setattr__(self, "sampler", sampler)
-        else:
-            holder.sampler = sampler
+        """Replace the sampler of single samples, inside whatever batches and divides it."""
+        inside = [s for s in chain_of(self._index_sampler) if hasattr(s, "sampler")]
+        if inside:
+            inside[-1].sampler = sampler
+        self.__dict__["sampler"] = sampler
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; passed on to the sampler and the dataset."""
+        """Choose the epoch of the next iteration; passed on to samplers and dataset."""
         self.iteration = epoch
-        for part in (self.batch_sampler, self.get_sampler(), self.dataset):
-            if hasattr(part, "set_epoch"):
+        for part in [*chain_of(self._index_sampler), self.dataset]:
+            # A shard hands on to what it divides, which has its own turn in the chain.
+            if not isinstance(part, BatchSamplerShard) and hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
 
-    def _begin(self) -> None:
-        """Start an epoch: bring the ranks into step, and become the loop's innermost loader."""
-        self.end_of_dataloader = False
-        self.short_step = None
-        self.set_epoch(self.iteration)
-        state = PartialState()
-        if state.num_processes > 1:
-            kinds = [kind for kind in self.rng_types or () if str(kind) != "generator"]
-            synchronize_rng_states(kinds)
-            held = generator_of(getattr(self.dataset, "dataset", None))
-            if isinstance(self.dataset, IterableDatasetShard) and held is not None:
-                share_generator_states([held], state.process_index)
-        self.gradient_state._add_dataloader(self)  # noqa: SLF001
-        self.iteration += 1
+    def _honest_length(self) -> int | None:
+        """Return the number of batches where it is certain beforehand, else None."""
+        parts = chain_of(self._index_sampler)
+        batchers = (BatchSampler, BatchSamplerShard, ItemShard)
+        own_iteration = DataLoaderShard in type(self).__mro__[1:]
+        if own_iteration or isinstance(self.dataset, IterableDataset):
+            return None
+        if type(parts[-1]) not in HONEST_LENGTH or any(type(p) not in batchers for p in parts[:-1]):
+            return None
+        return len(self._index_sampler)  # type: ignore[arg-type]
+
+    def _remainder_beforehand(self) -> int:
+        """Return the remainder where it follows from the sampler's length, else -1."""
+        batcher = chain_of(self._index_sampler)[-2:-1]
+        if not batcher or type(batcher[0]) is not BatchSampler:
+            return -1
+        samples = len(batcher[0].sampler)  # type: ignore[arg-type]
+        divided = self._divided
+        plan = ShardPlan(
+            samples,
+            batcher[0].batch_size,
+            self.num_processes,
+            split_batches=divided is not None and divided.split_batches,
+            drop_last=batcher[0].drop_last,
+        )
+        return plan.remainder
+
+    # Iterating
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """Give this rank's batches, read one ahead to know the last one."""
-        self._begin()
+        turn = self._begin()
         try:
-            batches = super().__iter__()
-            try:
-                upcoming = next(batches)
-            except StopIteration:
-                return
-            while True:
-                current = upcoming
-                try:
-                    upcoming = next(batches)
-                except StopIteration:
-                    self.end_of_dataloader = True
-                if isinstance(current, CountedBatch):
-                    current, counted = current
-                else:
-                    counted = getattr(self._divided, "short_step", None)
-                if self.end_of_dataloader:
-                    self.short_step = counted
-                yield current if self._is_there(current) else self._bring(current)
-                if self.end_of_dataloader:
-                    return
+            self._bring_into_step()
+            self.set_epoch(self.iteration)
+            length = self._honest_length()
+            if length is None:
+                yield from self._look_ahead()
+            else:
+                self.remainder = self._remainder_beforehand()
+                yield from self._count_down(length)
         finally:
-            self.gradient_state._remove_dataloader(self)  # noqa: SLF001
+            self._finish(turn)
 
-    def _is_there(self, batch: Any) -> bool:
-        """Tell quickly whether a batch needs no move: the usual case on the CPU."""
+    def _begin(self) -> object:
+        state = self.gradient_state
+        if self._turn is not None:
+            state._remove_dataloader(self)  # noqa: SLF001
+        self._turn = turn = object()
+        self.end_of_dataloader = False
+        self.remainder = -1
+        self.short_step = None
+        state._add_dataloader(self)  # noqa: SLF001
+        return turn
+
+    def _finish(self, turn: object) -> None:
+        """Take this iteration off, unless a newer one of the same loader has taken its place."""
+        if self._turn is not turn:
+            return
+        self._turn = None
+        self.iteration += 1
+        self.gradient_state._remove_dataloader(self)  # noqa: SLF001
+
+    def _bring_into_step(self) -> None:
+        others = [kind for kind in self.rng_types or () if str(kind) != "generator"]
+        if others:
+            synchronize_rng_states(others)
+        if self.synchronized_generator is not None and ranks_meet(self.num_processes):
+            share_generator_states([self.synchronized_generator], torch.distributed.get_rank())
+
+    def _mover(self) -> Callable[[Any], Any] | None:
+        """Return what brings a batch to the device; None where it can only be there already."""
         if self.device is None:
-            return True
-        if self.device.type != "cpu" or type(batch) not in (list, tuple):
-            return False
-        return all(type(item) is torch.Tensor and item.is_cpu for item in batch)
+            return None
+        if self.device.type == "cpu" and not torch.accelerator.is_available():
+            return None
+        return partial(send_to_device, device=self.device, non_blocking=self._non_blocking)
 
-    def _bring(self, batch: Any) -> Any:
-        """Return the batch on this rank's device."""
-        assert self.device is not None  # noqa: S101 - see _is_there
-        return send_to_device(batch, self.device, non_blocking=self._non_blocking)
+    def _count_down(self, length: int) -> Iterator[Any]:
+        """Give the batches of an epoch whose length is known: no batch is read before its time.
+
+        What the dataset and the loop draw from the same random generator stays in the order that
+        a plain loader gives.
+        """
+        move = self._mover()
+        given = 0
+        for batch in super().__iter__():
+            given += 1
+            if given == length:
+                self._mark_end(getattr(self._index_sampler, "short_step", None))
+            yield batch if move is None else move(batch)
+
+    def _look_ahead(self) -> Iterator[Any]:
+        """Give the batches of an epoch whose end shows only when it is there: one is held back."""
+        move = self._mover()
+        batches = super().__iter__()
+        missing = object()
+        upcoming = next(batches, missing)
+        while upcoming is not missing:
+            batch, upcoming = upcoming, missing
+            step = None
+            if isinstance(batch, CountedBatch):
+                batch, step = batch
+            if move is not None:
+                batch = move(batch)
+            upcoming = next(batches, missing)
+            self.short_step = step
+            if upcoming is missing:
+                if step is None:
+                    step = getattr(self._index_sampler, "short_step", None)
+                self._mark_end(step)
+            yield batch
+
+    def _mark_end(self, step: ShortStep | None) -> None:
+        self.short_step = step
+        if step is None:
+            self.remainder = max(0, self.remainder)
+        else:
+            self.remainder = step.holders if step.samples is None else step.samples
+        self.end_of_dataloader = True
 
 
-def get_sampler(dataloader: Any) -> Any:
-    """Return the innermost sampler of a loader; None for an iterable dataset."""
-    if isinstance(getattr(dataloader, "dataset", None), IterableDataset):
-        return None
-    holder: Any = dataloader.batch_sampler
-    if holder is None:
-        holder = dataloader.sampler
-        return holder.sampler if isinstance(holder, ItemShard) else holder
-    while getattr(holder, "batch_sampler", None) is not None:
-        holder = holder.batch_sampler
-    return getattr(holder, "sampler", holder)
+def get_sampler(dataloader: DataLoader[Any]) -> Any:
+    """Return a loader's sampler of single samples; None where its batch sampler has none."""
+    index_sampler = dataloader.sampler if dataloader.batch_sampler is None else dataloader.batch_sampler
+    innermost = chain_of(index_sampler)[-1]
+    return None if innermost is index_sampler and dataloader.batch_sampler is not None else innermost
+
+
+def ranks_meet(num_processes: int) -> bool:
+    """Tell whether the ranks that a loader is divided between can speak with each other."""
+    torch_ranks = torch.distributed
+    return (
+        num_processes > 1
+        and torch_ranks.is_available()
+        and torch_ranks.is_initialized()
+        and torch_ranks.get_world_size() == num_processes
+    )
 
 
 def refuse_later_options(**options: Any) -> None:
-    """Raise for the first option of a later version that is set."""
+    """Refuse options that are known but not built yet, rather than ignore them.
+
+    Raises:
+        NotImplementedError: names the option and its value.
+    """
     for name, value in options.items():
-        if value is not None:
+        if value:
             raise NotImplementedError(
-                f"{name}={value!r}: this version of rankzero does not act on {name}; leave it out."
+                f"{name}={value!r} is not built yet in this version of rankzero: leave it out."
             )
 
 
-def prepare_data_loader(
-    dataloader: DataLoader[Any],
-    device: torch.device | None = None,
-    num_processes: int | None = None,
-    process_index: int | None = None,
-    split_batches: bool = False,
-    put_on_device: bool = False,
-    rng_types: Sequence[Any] | None = None,
-    dispatch_batches: bool | None = None,
-    even_batches: bool = True,
-    slice_fn_for_dispatch: Any = None,
-    use_seedable_sampler: bool = False,
-    data_seed: int | None = None,
-    non_blocking: bool = False,
-    use_stateful_dataloader: bool = False,
-    torch_device_mesh: Any = None,
-) -> DataLoaderShard:
-    """Return a loader that gives this rank's part of what ``dataloader`` gives.
-
-    Args:
-        dataloader: Map-style or iterable, with any sampler or batch sampler. An iterable dataset
-            is read whole on every rank, which keeps its part.
-        device: Where batches are brought, with ``put_on_device``.
-        num_processes: Number of ranks; None: that of the process group.
-        process_index: This rank; None: that in the process group.
-        split_batches: Cut the loader's batches between the ranks instead of dealing whole ones.
-        put_on_device: Bring batches to ``device``.
-        rng_types: Generators taken from rank 0 at each epoch; None: the sampler's.
-        dispatch_batches: True is of a later version, and raises.
-        even_batches: Repeat samples so that all ranks have equally many full batches.
-        slice_fn_for_dispatch: Of a later version; raises unless None.
-        use_seedable_sampler: Shuffle from (``data_seed``, epoch) alone.
-        data_seed: That seed; None: the one torch was seeded with.
-        non_blocking: Do not wait for copies to the device.
-        use_stateful_dataloader: Of a later version; raises unless False.
-        torch_device_mesh: Of a later version; raises unless None.
-
-    Raises:
-        ValueError: a batch that cannot be split between the ranks.
-        NotImplementedError: an option of a later version.
-    """
-    refuse_later_options(
-        dispatch_batches=dispatch_batches or None,
-        slice_fn_for_dispatch=slice_fn_for_dispatch,
-        use_stateful_dataloader=use_stateful_dataloader or None,
-        torch_device_mesh=torch_device_mesh,
-    )
-    state = PartialState()
-    world = state.num_processes if num_processes is None else num_processes
-    rank = state.process_index if process_index is None else process_index
-    if use_seedable_sampler:
-        _make_seedable(dataloader, data_seed)
-    kept = _kept_arguments(dataloader)
-    if isinstance(dataloader.dataset, IterableDataset):
-        parts = _divide_stream(dataloader, kept, world, rank, split_batches, even_batches)
-    else:
-        parts = _divide_samples(dataloader, world, rank, split_batches, even_batches)
-        divided = parts.get("batch_sampler", parts.get("sampler"))
-        shares = rng_types is None or "generator" in map(str, rng_types)
-        if world > 1 and shares and not has_fixed_order(divided):
-            divided.first_draw = functools.partial(order_of_rank_zero, divided, rank)
-    generators = generators_of(get_sampler(dataloader))
-    return DataLoaderShard(
-        parts.pop("dataset", dataloader.dataset),
-        device=device if put_on_device else None,
-        rng_types=rng_types,
-        synchronized_generator=generators[0] if generators else None,
-        _drop_last=dataloader.drop_last,
-        _non_blocking=non_blocking,
-        **{**kept, **parts},
-    )
-
-
-def _kept_arguments(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Return what the loader was made with, besides what is divided."""
-    kept = {name: getattr(loader, name) for name in KEPT_ARGUMENTS if hasattr(loader, name)}
-    if loader.num_workers > 0:
-        kept["multiprocessing_context"] = loader.multiprocessing_context
-    if getattr(loader, "pin_memory_device", ""):
-        kept["pin_memory_device"] = loader.pin_memory_device
-    return kept
-
-
-def _divide_samples(
-    loader: DataLoader[Any], world: int, rank: int, split_batches: bool, even_batches: bool
-) -> dict[str, Any]:
-    """Return the batch sampler, or without batches the sampler, of this rank."""
-    if loader.batch_sampler is None:
-        sampler: Any = loader.sampler
-        if world > 1:
-            sampler = ItemShard(sampler, world, rank, even_batches)
-        return {"batch_size": None, "sampler": sampler}
-    batch_sampler: Any = loader.batch_sampler
-    if world > 1:
-        batch_sampler = BatchSamplerShard(batch_sampler, world, rank, split_batches, even_batches)
-    return {"batch_sampler": batch_sampler}
-
-
-def _divide_stream(
-    loader: DataLoader[Any],
-    kept: dict[str, Any],
-    world: int,
-    rank: int,
-    split_batches: bool,
-    even_batches: bool,
-) -> dict[str, Any]:
-    """Return the dataset, batch size and collate function of this rank."""
-    if world == 1 or divides_itself(loader.dataset, world):
-        return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    shard = IterableDatasetShard(
-        loader.dataset,
-        batch_size=loader.batch_size or 1,
-        drop_last=loader.drop_last,
-        num_processes=world,
-        process_index=rank,
-        split_batches=split_batches and loader.batch_size is not None,
-        even_batches=even_batches,
-    )
-    return {
-        "dataset": shard,
-        "batch_size": None if loader.batch_size is None else shard.share,
-        "drop_last": loader.drop_last,
-        "collate_fn": CountedCollate(kept["collate_fn"], shard),
-    }
-
-
-def _make_seedable(loader: DataLoader[Any], data_seed: int | None) -> None:
-    """Give the loader, in place of a random sampler, one that a seed and the epoch decide."""
-    sampler = get_sampler(loader)
-    if type(sampler) is not RandomSampler:
-        return
-    seedable = SeedableRandomSampler(
-        sampler.data_source,
-        replacement=sampler.replacement,
-        num_samples=sampler._num_samples,  # noqa: SLF001
-        generator=sampler.generator,
-        data_seed=data_seed,
-    )
-    holder: Any = loader.batch_sampler
-    if holder is None:
-        object.__setattr__(loader, "sampler", seedable)
-        return
-    with contextlib.suppress(AttributeError):
-        holder.sampler = seedable
+def warn_of_seed_without_use(data_seed: int | None, use_seedable_sampler: bool) -> None:
+    """Warn where a seed is given that nothing reads."""
+    if data_seed is not None and not use_seedable_sampler:
+        warnings.warn(
+            f"data_seed={data_seed} has no effect without use_seedable_sampler=True.", stacklevel=3
+        )

@@ -112,15 +112,18 @@ class BatchSamplerShard(BatchSampler):
         plan = ShardPlan(samples, self.batch_size, self.num_processes, True, False)
         return plan.num_batches(self.process_index)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:
         self.short_step = None
         batches = iter(self.batch_sampler)
         with self.first_draw():
             first = list(islice(batches, 1))
         batches = chain(first, batches)
         if self.num_processes == 1:
-            return (yield from batches)
-        return (yield from self._cut(batches) if self.split_batches else self._deal(batches))
+            yield from batches
+        elif self.split_batches:
+            yield from self._cut(batches)
+        else:
+            yield from self._deal(batches)
 
     # Dealing whole batches
 

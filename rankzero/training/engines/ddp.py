@@ -19,7 +19,7 @@ class DDPEngine(Engine):
     name: ClassVar[str] = "ddp"
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap ``model``; one without trainable parameters has nothing to exchange and is returned."""
+        """Wrap ``model``; one without trainable parameters exchanges nothing and is returned."""
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model
         settings = self.handlers.get(DistributedDataParallelKwargs, DistributedDataParallelKwargs())
