@@ -1,7 +1,8 @@
-"""The names under which scripts import loaders and samplers."""
+"""Names that scripts import from here; they live in ``rankzero.training.data``."""
 
-from rankzero.training.data.loaders import DataLoaderShard, get_sampler, prepare_data_loader
+from rankzero.training.data.loaders import prepare_data_loader
 from rankzero.training.data.samplers import BatchSamplerShard, SeedableRandomSampler
+from rankzero.training.data.shard_loader import DataLoaderShard, get_sampler
 from rankzero.training.data.streams import IterableDatasetShard
 
 __all__ = [

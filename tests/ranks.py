@@ -82,7 +82,7 @@ def start_ranks(
         process = _context.Process(
             target=_rank_main,
             args=(function.__module__, function.__qualname__, args, variables, writer),
-            daemon=True,
+            daemon=False,  # a rank may have children of its own: a loader's workers
         )
         process.start()
         writer.close()

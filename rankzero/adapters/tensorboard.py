@@ -6,12 +6,15 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking.adapter import Adapter, MissingPackage
 from rankzero.tracking.configs import flat_config
-from rankzero.tracking.tail import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rankzero.tracking.tail import Entry
 
 
 class TensorBoardAdapter(Adapter):

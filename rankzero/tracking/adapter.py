@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankzero.config.choices import nearest_first
-from rankzero.tracking.run import RunInfo
-from rankzero.tracking.tail import Entry
+
+if TYPE_CHECKING:
+    from rankzero.tracking.run import RunInfo
+    from rankzero.tracking.tail import Entry
 
 
 class MissingPackage(ImportError):
@@ -79,7 +81,7 @@ class Adapter(ABC):
     def write(self, entries: Sequence[Entry]) -> None:
         """Take some calls, in order. ``options`` of an entry are this tracker's own or None."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - what has nothing to flush says nothing
         """Bring what was written to where it can't be lost; the cursor is stored after this."""
 
     @abstractmethod

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import enum
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -57,7 +58,7 @@ def _plain_object(value: Any, above: tuple[int, ...]) -> Any:
         return {
             f.name: _plain(getattr(value, f.name, None), above) for f in dataclasses.fields(value)
         }
-    if isinstance(value, Set):
+    if isinstance(value, AbstractSet):
         return sorted(
             (_plain(item, above) for item in value), key=lambda item: (str(type(item)), str(item))
         )
@@ -80,7 +81,7 @@ def _plain_scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, (datetime.date, datetime.time)):
+    if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, os.PathLike):
         return os.fsdecode(os.fspath(value))

@@ -6,15 +6,18 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking import frames
 from rankzero.tracking.adapter import Adapter, MissingPackage
-from rankzero.tracking.notices import Notices
 from rankzero.tracking.run import CURSOR_FOLDER, JOURNAL_NAME, RunInfo, write_atomically
 from rankzero.tracking.tail import Entry, Event, JournalTail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rankzero.tracking.notices import Notices
 
 POLL_SECONDS = 0.3
 BATCH = 1000

@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking.notices import Notices, logger
-from rankzero.tracking.recorder import Recorder
 from rankzero.tracking.values import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rankzero.tracking.recorder import Recorder
 
 MOST_CALLS = 10_000
 

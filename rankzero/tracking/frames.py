@@ -19,8 +19,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILE_HEADER = b"RZJRNL\x01\x00"
 MARKER = 0x525A

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rankzero.tracking.delivery import Consumer
+from typing_extensions import Self
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rankzero.tracking.delivery import Consumer
     from rankzero.tracking.recorder import Recorder
 
 OPEN_SECONDS = 60.0
@@ -28,7 +30,8 @@ class Inert:
             raise AttributeError(attribute)
         return Inert(self.name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Inert:
+    def __call__(self, *args: Any, **kwargs: Any) -> Inert:  # noqa: ARG002
+        """Do nothing."""
         return Inert(self.name)
 
     def __getitem__(self, key: Any) -> Inert:
@@ -46,7 +49,7 @@ class Inert:
     def __bool__(self) -> bool:
         return False
 
-    def __enter__(self) -> Inert:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from rankzero.config.environment import find_setting
 from rankzero.tracking import lifecycle, registry
@@ -20,6 +20,10 @@ from rankzero.tracking.recorder import Recorder, whole_step
 from rankzero.tracking.run import JOURNAL_NAME, RunInfo, new_launch_id, plan_run
 from rankzero.tracking.start import open_recorder
 from rankzero.tracking.values import flatten
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
 
 DEFAULT_END_SECONDS = 30.0
 
@@ -259,8 +263,12 @@ class Hub:
             self._trackers = {}
             return
         handled = sys.exc_info()[1]
-        new = handled is not None and handled is not self._error_at_start
-        if status is None and new and not isinstance(handled, (SystemExit, GeneratorExit)):
+        if (
+            status is None
+            and handled is not None
+            and handled is not self._error_at_start
+            and not isinstance(handled, (SystemExit, GeneratorExit))
+        ):
             status, error = lifecycle.describe_exception(handled)
         recorder.finish(status or "finished", error)
         lifecycle.unwatch(recorder)
@@ -268,7 +276,7 @@ class Hub:
         self.run = None
         self._trackers = {}
 
-    def __enter__(self) -> Hub:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

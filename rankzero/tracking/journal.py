@@ -8,13 +8,16 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking import frames
 from rankzero.tracking.frames import MARKER, POINT, POINT_AUTO, Schema
-from rankzero.tracking.notices import Notices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rankzero.tracking.notices import Notices
 
 fcntl: Any
 try:

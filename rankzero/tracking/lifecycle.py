@@ -11,11 +11,13 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rankzero.tracking.recorder import Recorder
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+    from rankzero.tracking.recorder import Recorder
 
 KILLED_SECONDS = 5.0
 STUCK_SECONDS = 2.0

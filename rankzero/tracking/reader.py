@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +12,10 @@ from rankzero.tracking import frames
 from rankzero.tracking.journal import lock_file
 from rankzero.tracking.run import JOURNAL_NAME, RunInfo
 from rankzero.tracking.tail import Entry, Event, JournalTail
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _take_entry(
             points.setdefault(key, []).append((entry.step, entry.time, _as_float(value)))
 
 
-def _as_float(value: float | int | bool) -> float:
+def _as_float(value: float | bool) -> float:
     try:
         return float(value)
     except OverflowError:

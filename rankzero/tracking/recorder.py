@@ -7,11 +7,9 @@ import operator
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking import frames
-from rankzero.tracking.adapter import Adapter
 from rankzero.tracking.configs import plain_config, to_yaml
 from rankzero.tracking.deferred import Deferred
 from rankzero.tracking.delivery import Consumer
@@ -19,6 +17,11 @@ from rankzero.tracking.journal import JournalWriter
 from rankzero.tracking.notices import Notices, logger
 from rankzero.tracking.run import CONFIG_NAME, JOURNAL_NAME, RunInfo, write_atomically
 from rankzero.tracking.values import Values, flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rankzero.tracking.adapter import Adapter
 
 SETTLE_SECONDS = 0.002
 

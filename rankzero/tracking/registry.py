@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.config.choices import unknown_choice
 from rankzero.config.enums import LoggerType
-from rankzero.tracking.adapter import Adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rankzero.tracking.adapter import Adapter
 
 ADAPTERS: dict[str, str] = {
     "tensorboard": "rankzero.adapters.tensorboard:TensorBoardAdapter",

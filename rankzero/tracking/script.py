@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking.hub import Hub
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def init(

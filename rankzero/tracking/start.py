@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking import registry
-from rankzero.tracking.notices import Notices
 from rankzero.tracking.recorder import Recorder
 from rankzero.tracking.run import RunInfo, folder_name, make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rankzero.tracking.notices import Notices
 
 
 def open_recorder(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankzero.tracking import frames
-from rankzero.tracking.frames import Frame, Schema
 from rankzero.tracking.journal import decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rankzero.tracking.frames import Frame, Schema
 
 CHUNK = 1 << 18
 

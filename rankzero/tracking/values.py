@@ -6,17 +6,19 @@ known by its type's module.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import enum
 import numbers
 import os
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankzero.tracking.deferred import Deferred, snapshot
-from rankzero.tracking.notices import Notices
+
+if TYPE_CHECKING:
+    from rankzero.tracking.notices import Notices
 
 Plain = float | int | bool | str | None
 LONGEST_TEXT = 1_000_000
@@ -99,9 +101,9 @@ def _convert_known(value: Any) -> tuple[bool, Plain | Deferred]:
         return True, float(value)
     if isinstance(value, int):
         return True, int(value)
-    if isinstance(value, (datetime.date, datetime.time)):
+    if isinstance(value, (dt.date, dt.time)):
         return True, value.isoformat()
-    if isinstance(value, datetime.timedelta):
+    if isinstance(value, dt.timedelta):
         return True, value.total_seconds()
     if isinstance(value, os.PathLike):
         return True, os.fspath(value) if isinstance(os.fspath(value), str) else str(value)

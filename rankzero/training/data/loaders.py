@@ -1,9 +1,9 @@
-"""The prepared loader: one rank's part, on its device, that knows when it gives its last batch."""
+"""From a plain loader to one rank's part of it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -14,330 +14,214 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
 )
 
-from rankzero.distributed.collectives import send_to_device
-from rankzero.distributed.random import synchronize_rng_states
-from rankzero.distributed.state import GradientState
-from rankzero.training.data.order import chain_of, share_generator_states
+from rankzero.distributed.state import PartialState
+from rankzero.training.data.order import chain_of, order_of_rank_zero
 from rankzero.training.data.samplers import BatchSamplerShard, ItemShard, SeedableRandomSampler
-from rankzero.training.data.sharding import ShardPlan, ShortStep
-from rankzero.training.data.streams import CountedBatch, IterableDatasetShard
-
-# Samplers that give as many samples as their length says.
-HONEST_LENGTH = (
-    SequentialSampler,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-    DistributedSampler,
-    SeedableRandomSampler,
-    range,
-    list,
-    tuple,
+from rankzero.training.data.shard_loader import (
+    DataLoaderShard,
+    ranks_meet,
+    refuse_later_options,
+    warn_of_seed_without_use,
+)
+from rankzero.training.data.sharding import check_rank, share_of_batch
+from rankzero.training.data.streams import (
+    CountedCollate,
+    IterableDatasetShard,
+    divides_itself,
+    generator_of,
 )
 
+__all__ = ["DataLoaderShard", "prepare_data_loader"]
 
-class DataLoaderShard(DataLoader[Any]):
-    """A torch ``DataLoader`` that gives one rank's batches, for use inside a training loop.
 
-    It is registered with ``GradientState`` while it is iterated, and publishes there where the
-    loop stands. ``prepare_data_loader`` makes it from a plain loader, with all of its settings.
+def prepare_data_loader(
+    dataloader: DataLoader[Any],
+    device: torch.device | str | None = None,
+    num_processes: int | None = None,
+    process_index: int | None = None,
+    split_batches: bool = False,
+    put_on_device: bool = False,
+    rng_types: Sequence[Any] | None = None,
+    dispatch_batches: bool | None = None,
+    even_batches: bool = True,
+    slice_fn_for_dispatch: Any = None,
+    use_seedable_sampler: bool = False,
+    data_seed: int | None = None,
+    non_blocking: bool = False,
+    use_stateful_dataloader: bool = False,
+    torch_device_mesh: Any = None,
+) -> DataLoaderShard:
+    """Make of a plain loader one that gives this rank's batches, on its device.
+
+    On one process batches, order and random numbers are those of the plain loader. On several,
+    map-style datasets are divided by their sampler (see ``BatchSamplerShard``), shuffled as rank 0
+    would; every rank iterates, since the order costs one small exchange an epoch. Iterable datasets
+    are read by every rank, which keeps its part (see ``IterableDatasetShard``), unless
+    ``dataset.already_sharded`` is true or the dataset is known to divide itself: then each rank
+    gets what its own stream gives, and nothing is evened out or trimmed. A sampler that is a
+    ``DistributedSampler`` over the same number of ranks is left to do its own dividing likewise.
+    With ``batch_size=None`` single items are dealt to the ranks in turn.
 
     Args:
-        dataset: The dataset.
-        device: Where batches are brought; None: they stay where they are.
-        rng_types: Generators brought into step with rank 0 before each epoch, besides the sampler's.
-        synchronized_generator: One more generator to bring into step.
-        skip_batches: Belongs to resuming, which is not built yet: 0.
-        use_stateful_dataloader: Not built yet: False.
-        _drop_last: Whether an incomplete last batch is left out; where ``drop_last`` isn't given.
-        _non_blocking: Copy to the device without waiting.
-        torch_device_mesh: Not built yet: None.
-        iteration: Number of the epoch that the next iteration gives.
-        **kwargs: The arguments of ``torch.utils.data.DataLoader``.
+        dataloader: The loader. A prepared one is returned as it is.
+        device: Where batches are brought if ``put_on_device``; None: the process's device.
+        num_processes: Number of ranks; None: of the process group.
+        process_index: This rank; None: in the process group.
+        split_batches: The loader's batch is that of all ranks together, and is cut.
+        put_on_device: Whether batches are brought to the device.
+        rng_types: Process-wide generators brought into step before each epoch ("torch", "cuda",
+            ...). The sampler's order always is; None stands for that alone: ["generator"].
+        dispatch_batches: None or False. Reading on rank 0 for all is not built yet.
+        even_batches: Repeat samples at the end so that all ranks have equally many full batches.
+        slice_fn_for_dispatch: None; belongs to dispatching.
+        use_seedable_sampler: Shuffle from ``data_seed`` and the epoch alone.
+        data_seed: The seed for that; None: torch's initial seed on rank 0.
+        non_blocking: Copy to the device without waiting.
+        use_stateful_dataloader: False; not built yet.
+        torch_device_mesh: None; not built yet.
 
-    Attributes:
-        end_of_dataloader: True from the time the last batch is given.
-        remainder: Number of real samples in the last step over all ranks where it has fewer than
-            ``total_batch_size``; 0 where nothing is to be trimmed; -1 where it isn't known (a
-            stream before its end).
-        short_step: What the ranks hold in the present step, where it is short of real samples.
-        iteration: Number of the epoch: how often iteration has ended, or what ``set_epoch`` said.
+    Raises:
+        TypeError: where ``dataloader`` is no torch ``DataLoader``.
+        ValueError: where a batch is to be split and can't be: names the sizes that can.
+        NotImplementedError: names an option that is not built yet.
+    """
+    refuse_later_options(
+        dispatch_batches=dispatch_batches,
+        slice_fn_for_dispatch=slice_fn_for_dispatch is not None,
+        use_stateful_dataloader=use_stateful_dataloader,
+        torch_device_mesh=torch_device_mesh is not None,
+    )
+    if isinstance(dataloader, DataLoaderShard):
+        return dataloader
+    if not isinstance(dataloader, DataLoader):
+        raise TypeError(
+            f"dataloader is a {type(dataloader).__name__}: pass a torch.utils.data.DataLoader."
+        )
+    warn_of_seed_without_use(data_seed, use_seedable_sampler)
+    if num_processes is None:
+        num_processes = PartialState().num_processes
+    if process_index is None:
+        process_index = PartialState().process_index
+    check_rank(num_processes, process_index)
+    if put_on_device and device is None:
+        device = PartialState().device
+    division = Division(num_processes, process_index, split_batches, even_batches)
+    if isinstance(dataloader.dataset, IterableDataset):
+        replaced = division.of_stream(dataloader)
+    else:
+        replaced = division.of_map(dataloader, use_seedable_sampler, data_seed)
+    generator = generator_of(dataloader.dataset) if "dataset" in replaced else None
+    prepared: DataLoaderShard = DataLoaderShard.adopt(
+        dataloader,
+        replaced,
+        device=device if put_on_device else None,
+        rng_types=["generator"] if rng_types is None else list(rng_types),
+        synchronized_generator=generator,
+        non_blocking=non_blocking,
+    )
+    return prepared
+
+
+class Division:
+    """How one loader is divided, given the ranks and the options.
+
+    Args:
+        num_processes: Number of ranks.
+        process_index: This rank.
+        split_batches: Cut each batch.
+        even_batches: Repeat samples so that all ranks have equally many batches.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        device: torch.device | str | None = None,
-        rng_types: Sequence[Any] | None = None,
-        synchronized_generator: torch.Generator | None = None,
-        skip_batches: int = 0,
-        use_stateful_dataloader: bool = False,
-        _drop_last: bool = False,
-        _non_blocking: bool = False,
-        torch_device_mesh: Any = None,
-        iteration: int = 0,
-        **kwargs: Any,
+        self, num_processes: int, process_index: int, split_batches: bool, even_batches: bool
     ) -> None:
-        refuse_later_options(
-            skip_batches=skip_batches,
-            use_stateful_dataloader=use_stateful_dataloader,
-            torch_device_mesh=torch_device_mesh,
-        )
-        super().__init__(dataset, **kwargs)
-        self._set_up(device, rng_types, synchronized_generator, _non_blocking, iteration)
-        self._drop_last = _drop_last or self.drop_last
+        self.num_processes = num_processes
+        self.process_index = process_index
+        self.split_batches = split_batches
+        self.even_batches = even_batches
 
-    def _set_up(
-        self,
-        device: torch.device | str | None = None,
-        rng_types: Sequence[Any] | None = None,
-        synchronized_generator: torch.Generator | None = None,
-        non_blocking: bool = False,
-        iteration: int = 0,
-    ) -> None:
-        self.device = None if device is None else torch.device(device)
-        self.rng_types = rng_types
-        self.synchronized_generator = synchronized_generator
-        self.iteration = iteration
-        self.gradient_state = GradientState()
-        self.end_of_dataloader = False
-        self.remainder = -1
-        self.short_step: ShortStep | None = None
-        self._non_blocking = non_blocking
-        self._drop_last = bool(self.drop_last)
-        self._turn: object | None = None
-
-    @classmethod
-    def adopt(cls, loader: DataLoader[Any], replaced: dict[str, Any], **settings: Any) -> Any:
-        """Make a prepared loader with everything that ``loader`` was made with.
-
-        Args:
-            loader: The loader; it stays as it is. What its class adds to ``DataLoader`` is kept.
-            replaced: Attributes (``batch_sampler``, ``dataset``, ...) that differ from the loader's.
-            **settings: device, rng_types, synchronized_generator, non_blocking, iteration.
-        """
-        kind: type[DataLoaderShard] = cls
-        if type(loader) is not DataLoader:
-            kind = type(f"Sharded{type(loader).__name__}", (cls, type(loader)), {})
-        made = kind.__new__(kind)
-        # The attributes are copied, not passed to a constructor: so nothing is lost, whatever
-        # options this version of torch, or the loader's own class, has.
-        made.__dict__.update(vars(loader), _iterator=None, **replaced)
-        made._set_up(**settings)
-        return made
-
-    # What the loader knows of itself
-
-    @property
-    def _divided(self) -> BatchSamplerShard | IterableDatasetShard | None:
-        """What divides the epoch between the ranks; None where nothing does."""
-        for part in (self._index_sampler, self.dataset):
-            if isinstance(part, (BatchSamplerShard, IterableDatasetShard)):
-                return part
-        return None
-
-    @property
-    def num_processes(self) -> int:
-        """Number of ranks that the epoch is divided between."""
-        return 1 if self._divided is None else self._divided.num_processes
-
-    @property
-    def total_batch_size(self) -> int | None:
-        """Number of samples of all ranks in a full step; None where batches have no fixed size."""
-        divided = self._divided
-        if divided is None:
-            size = getattr(self._index_sampler, "batch_size", None)
-            return cast(int | None, size or self.batch_size)
-        if divided.batch_size is None:
-            return None
-        return divided.batch_size * (1 if divided.split_batches else divided.num_processes)
-
-    @property
-    def total_dataset_length(self) -> int:
-        """Number of samples in the dataset, before it is divided."""
-        if isinstance(self.dataset, IterableDatasetShard):
-            return self.dataset.total_length
-        return len(self.dataset)  # type: ignore[arg-type]
-
-    def get_sampler(self) -> Any:
-        """Return the sampler of single samples, None where there is none."""
-        return get_sampler(self)
-
-    def set_sampler(self, sampler: Any) -> None:
-        """Replace the sampler of single samples, inside whatever batches and divides it."""
-        inside = [s for s in chain_of(self._index_sampler) if hasattr(s, "sampler")]
-        if inside:
-            inside[-1].sampler = sampler
-        self.__dict__["sampler"] = sampler
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; passed on to samplers and dataset."""
-        self.iteration = epoch
-        for part in [*chain_of(self._index_sampler), self.dataset]:
-            # A shard hands on to what it divides, which has its own turn in the chain.
-            if not isinstance(part, BatchSamplerShard) and hasattr(part, "set_epoch"):
-                part.set_epoch(epoch)
-
-    def _honest_length(self) -> int | None:
-        """Return the number of batches where it is certain beforehand, else None."""
-        parts = chain_of(self._index_sampler)
-        batchers = (BatchSampler, BatchSamplerShard, ItemShard)
-        own_iteration = DataLoaderShard in type(self).__mro__[1:]
-        if own_iteration or isinstance(self.dataset, IterableDataset):
-            return None
-        if type(parts[-1]) not in HONEST_LENGTH or any(type(p) not in batchers for p in parts[:-1]):
-            return None
-        return len(self._index_sampler)  # type: ignore[arg-type]
-
-    def _remainder_beforehand(self) -> int:
-        """Return the remainder where it follows from the sampler's length, else -1."""
-        batcher = chain_of(self._index_sampler)[-2:-1]
-        if not batcher or type(batcher[0]) is not BatchSampler:
-            return -1
-        samples = len(batcher[0].sampler)  # type: ignore[arg-type]
-        divided = self._divided
-        plan = ShardPlan(
-            samples,
-            batcher[0].batch_size,
+    def of_stream(self, loader: DataLoader[Any]) -> dict[str, Any]:
+        """Return what is replaced in a loader of an iterable dataset."""
+        if self.num_processes == 1 or divides_itself(loader.dataset, self.num_processes):
+            return {}
+        if loader.batch_size is None and self.split_batches:
+            raise ValueError(SINGLE_ITEMS)
+        shard = IterableDatasetShard(
+            cast(IterableDataset[Any], loader.dataset),
+            1 if loader.batch_size is None else loader.batch_size,
+            loader.drop_last,
             self.num_processes,
-            split_batches=divided is not None and divided.split_batches,
-            drop_last=batcher[0].drop_last,
+            self.process_index,
+            self.split_batches,
+            self.even_batches,
         )
-        return plan.remainder
+        replaced = {"dataset": shard, "collate_fn": CountedCollate(loader.collate_fn, shard)}
+        if loader.batch_size is not None:
+            replaced["batch_size"] = shard.share
+            replaced["batch_sampler"] = BatchSampler(loader.sampler, shard.share, loader.drop_last)
+        return replaced
 
-    # Iterating
+    def of_map(
+        self, loader: DataLoader[Any], use_seedable_sampler: bool, data_seed: int | None
+    ) -> dict[str, Any]:
+        """Return what is replaced in a loader of a map-style dataset."""
+        place = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        index_sampler = original = getattr(loader, place)
+        if use_seedable_sampler:
+            index_sampler = with_seedable_sampler(index_sampler, data_seed)
+        replaced: dict[str, Any] = {}
+        if self.num_processes > 1 and not self._divides_itself(index_sampler):
+            batches = place == "batch_sampler" or isinstance(index_sampler, BatchSampler)
+            index_sampler = self._shard(index_sampler, batches)
+            if self.split_batches and loader.batch_size is not None:
+                replaced["batch_size"] = share_of_batch(loader.batch_size, self.num_processes, True)
+        if index_sampler is not original:
+            replaced[place] = index_sampler
+            if use_seedable_sampler and place == "batch_sampler":
+                replaced["sampler"] = chain_of(index_sampler)[-1]
+        return replaced
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        turn = self._begin()
-        try:
-            self._bring_into_step()
-            self.set_epoch(self.iteration)
-            length = self._honest_length()
-            if length is None:
-                yield from self._look_ahead()
-            else:
-                self.remainder = self._remainder_beforehand()
-                yield from self._count_down(length)
-        finally:
-            self._finish(turn)
+    def _divides_itself(self, sampler: Any) -> bool:
+        innermost = chain_of(sampler)[-1]
+        return (
+            isinstance(innermost, DistributedSampler)
+            and innermost.num_replicas == self.num_processes
+        )
 
-    def _begin(self) -> object:
-        state = self.gradient_state
-        if self._turn is not None:
-            state._remove_dataloader(self)  # noqa: SLF001
-        self._turn = turn = object()
-        self.end_of_dataloader = False
-        self.remainder = -1
-        self.short_step = None
-        state._add_dataloader(self)  # noqa: SLF001
-        return turn
-
-    def _finish(self, turn: object) -> None:
-        """Take this iteration off, unless a newer one of the same loader has taken its place."""
-        if self._turn is not turn:
-            return
-        self._turn = None
-        self.iteration += 1
-        self.gradient_state._remove_dataloader(self)  # noqa: SLF001
-
-    def _bring_into_step(self) -> None:
-        others = [kind for kind in self.rng_types or () if str(kind) != "generator"]
-        if others:
-            synchronize_rng_states(others)
-        if self.synchronized_generator is not None and ranks_meet(self.num_processes):
-            share_generator_states([self.synchronized_generator], torch.distributed.get_rank())
-
-    def _mover(self) -> Callable[[Any], Any] | None:
-        """Return what brings a batch to the device; None where it can only be there already."""
-        if self.device is None:
-            return None
-        if self.device.type == "cpu" and not torch.accelerator.is_available():
-            return None
-        return partial(send_to_device, device=self.device, non_blocking=self._non_blocking)
-
-    def _count_down(self, length: int) -> Iterator[Any]:
-        """Give the batches of an epoch whose length is known: no batch is read before its time.
-
-        What the dataset and the loop draw from the same random generator stays in the order that
-        a plain loader gives.
-        """
-        move = self._mover()
-        given = 0
-        for batch in super().__iter__():
-            given += 1
-            if given == length:
-                self._mark_end(getattr(self._index_sampler, "short_step", None))
-            yield batch if move is None else move(batch)
-
-    def _look_ahead(self) -> Iterator[Any]:
-        """Give the batches of an epoch whose end shows only when it is there: one is held back."""
-        move = self._mover()
-        batches = super().__iter__()
-        missing = object()
-        upcoming = next(batches, missing)
-        while upcoming is not missing:
-            batch, upcoming = upcoming, missing
-            step = None
-            if isinstance(batch, CountedBatch):
-                batch, step = batch
-            if move is not None:
-                batch = move(batch)
-            upcoming = next(batches, missing)
-            self.short_step = step
-            if upcoming is missing:
-                if step is None:
-                    step = getattr(self._index_sampler, "short_step", None)
-                self._mark_end(step)
-            yield batch
-
-    def _mark_end(self, step: ShortStep | None) -> None:
-        self.short_step = step
-        if step is None:
-            self.remainder = max(0, self.remainder)
+    def _shard(self, sampler: Any, batches: bool) -> BatchSamplerShard:
+        where = (self.num_processes, self.process_index)
+        if batches:
+            shard = BatchSamplerShard(sampler, *where, self.split_batches, self.even_batches)
+        elif self.split_batches:
+            raise ValueError(SINGLE_ITEMS)
         else:
-            self.remainder = step.holders if step.samples is None else step.samples
-        self.end_of_dataloader = True
+            shard = ItemShard(sampler, *where, self.even_batches)
+        if ranks_meet(self.num_processes):
+            shard.first_draw = partial(order_of_rank_zero, shard, self.process_index)
+        return shard
 
 
-def get_sampler(dataloader: DataLoader[Any]) -> Any:
-    """Return a loader's sampler of single samples; None where its batch sampler has none."""
-    index_sampler = dataloader.sampler if dataloader.batch_sampler is None else dataloader.batch_sampler
-    innermost = chain_of(index_sampler)[-1]
-    return None if innermost is index_sampler and dataloader.batch_sampler is not None else innermost
+SINGLE_ITEMS = (
+    "split_batches=True cuts batches, and a loader with batch_size=None gives single items: use "
+    "split_batches=False, or give the loader a batch_size."
+)
 
 
-def ranks_meet(num_processes: int) -> bool:
-    """Tell whether the ranks that a loader is divided between can speak with each other."""
-    torch_ranks = torch.distributed
-    return (
-        num_processes > 1
-        and torch_ranks.is_available()
-        and torch_ranks.is_initialized()
-        and torch_ranks.get_world_size() == num_processes
-    )
-
-
-def refuse_later_options(**options: Any) -> None:
-    """Refuse options that are known but not built yet, rather than ignore them.
-
-    Raises:
-        NotImplementedError: names the option and its value.
-    """
-    for name, value in options.items():
-        if value:
-            raise NotImplementedError(
-                f"{name}={value!r} is not built yet in this version of rankzero: leave it out."
-            )
-
-
-def warn_of_seed_without_use(data_seed: int | None, use_seedable_sampler: bool) -> None:
-    """Warn where a seed is given that nothing reads."""
-    if data_seed is not None and not use_seedable_sampler:
-        warnings.warn(
-            f"data_seed={data_seed} has no effect without use_seedable_sampler=True.", stacklevel=3
+def with_seedable_sampler(index_sampler: Any, data_seed: int | None) -> Any:
+    """Return ``index_sampler`` with its RandomSampler made seedable; as it is where it has none."""
+    if type(index_sampler) is RandomSampler:
+        return SeedableRandomSampler(
+            index_sampler.data_source,
+            replacement=index_sampler.replacement,
+            num_samples=index_sampler._num_samples,  # noqa: SLF001
+            generator=index_sampler.generator,
+            data_seed=data_seed,
         )
+    inner = getattr(index_sampler, "sampler", None)
+    if type(inner) is not RandomSampler:
+        return index_sampler
+    changed = copy.copy(index_sampler)
+    changed.sampler = with_seedable_sampler(inner, data_seed)
+    return changed

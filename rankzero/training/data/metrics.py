@@ -1,101 +1,244 @@
-"""Gathering what was computed on a batch, each sample of the dataset once."""
+"""What all ranks computed on a batch, each sample once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
 
 from rankzero.distributed.collectives import gather
-from rankzero.distributed.nested import honor_type, leaves, recursively_apply, slice_tensors
-from rankzero.distributed.state import GradientState, PartialState
 from rankzero.training.data.sharding import ShortStep
 
-_groups: dict[int, Any] = {}
+if TYPE_CHECKING:
+    from rankzero.distributed.state import GradientState
+
+logger = logging.getLogger(__name__)
 
 
 def gather_for_metrics(
     data: Any, gradient_state: GradientState, use_gather_object: bool = False
 ) -> Any:
-    """Gather over ranks, without the samples that were repeated to even out the ranks.
+    """Collect ``data`` from all ranks, without the samples that were repeated to even out ranks.
+
+    A structure (tuple, named tuple, mapping, and a list of nothing but tensors) is kept, and
+    its fields are collected one by one:
+
+    * a tensor or array of shape (samples, ...): put together along the first dimension, in the order
+      of the loader, and trimmed in a step with repeated samples. One whose first dimension is no
+      multiple of the number of samples is not per sample, and is not trimmed;
+    * a 0-d tensor: one value a rank, not trimmed;
+    * a list, or a tuple of plain values such as strings: one element a sample; put together and
+      trimmed. So is every list where ``use_gather_object`` is set;
+    * None on every rank: None;
+    * anything else: a list of one value a rank, not trimmed.
+
+    Without ``even_batches`` the later ranks may be without a batch in the last step. They are not
+    waited for; the ranks that have one collect it among themselves. Rank 0 always has one: read
+    the metric there.
+
+    On one process ``data`` comes back as it is, and so does it outside of a prepared loader, where
+    nothing is known to be repeated, except for being collected.
 
     Args:
-        data: A structure of tensors whose first dimension is the sample; or of anything else, where
-            lists hold one item a sample, and tuples and dicts are structure. 0-d tensors are one
-            value a rank, and all are kept.
-        gradient_state: Knows the loader that is being iterated.
-        use_gather_object: Treat ``data`` as objects even where it is made of tensors.
+        data: What this rank computed. The structure is the same on all ranks.
+        gradient_state: Knows the loader that is being iterated, and where it stands.
+        use_gather_object: Send everything as pickled objects; for tensors whose shapes differ in
+            more than the first dimension, in a list with one element a sample.
 
     Returns:
-        The same structure on every rank, in the order of the dataset.
+        The same structure on every rank that took part.
     """
-    state = PartialState()
-    tensors_only = not use_gather_object and _holds_tensors_only(data)
-    if state.num_processes == 1:
-        return gather(data) if tensors_only else data
-    loader = gradient_state.active_dataloader
-    short = loader.short_step if loader is not None and loader.end_of_dataloader else None
-    if short is not None and short.samples is None and state.process_index >= short.holders:
-        data = slice_tensors(data, slice(0, 0)) if tensors_only else []
+    if not _meet():
+        return data
+    step = _short_step(gradient_state)
     group = None
-    if short is not None and short.present < state.num_processes:
-        group = _group_of_first(short.present)
-    if not tensors_only:
-        world = state.num_processes if short is None else short.present
-        return _gather_objects(data, short, group, world)
-    zero_d = iter([tensor.ndim == 0 for tensor in leaves(data)])
-    return recursively_apply(
-        lambda tensor: tensor if next(zero_d) else _trim(tensor, short), gather(data, group)
-    )
+    if step is not None and step.present < torch.distributed.get_world_size():
+        group = _group_of_first(step.present)
+    if step is not None and step.total is None and torch.distributed.get_rank() >= step.holders:
+        # A whole batch was repeated: this rank takes part with nothing.
+        data = _map_samples(lambda samples: samples[:0], data, use_gather_object)
+    if not use_gather_object and _only_tensors(data):
+        together = gather(data, group)
+    else:
+        together = _gather_objects(data, group, use_gather_object)
+    if step is None or step.samples is None or step.total in (None, step.samples):
+        return together
+    return _map_samples(partial(_trim, step=step), together, use_gather_object)
 
 
-def _holds_tensors_only(data: Any) -> bool:
-    return all(isinstance(leaf, torch.Tensor) for leaf in leaves(data, test_type=lambda _: True))
+def _meet() -> bool:
+    ranks = torch.distributed
+    return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
 
 
-def _trim(items: Any, short: ShortStep | None) -> Any:
-    """Cut off what was repeated; it stands behind the real samples.
-
-    What holds k items a sample is cut to k times the samples. What was not computed a sample is
-    left whole.
-    """
-    if short is None or short.samples is None:
-        return items
-    if short.total is None:
-        return items[: short.samples]
-    each, rest = divmod(len(items), short.total)
-    return items if rest or not each else items[: each * short.samples]
+def _short_step(gradient_state: GradientState) -> ShortStep | None:
+    """Return what the ranks hold in the present step of the active loader, where it is short."""
+    step = getattr(gradient_state.active_dataloader, "short_step", None)
+    return step if isinstance(step, ShortStep) else None
 
 
-def _group_of_first(present: int) -> Any:
-    """Return the group of ranks 0 to ``present`` - 1: the others have no batch any more.
+def _trim(samples: Any, step: ShortStep) -> Any:
+    """Cut the repeated samples off what all ranks hold; several values a sample are kept together."""
+    assert step.samples is not None  # noqa: S101 -- checked by the caller
+    assert step.total is not None  # noqa: S101
+    each, rest = divmod(len(samples), step.total)
+    if rest:
+        logger.warning(
+            "gather_for_metrics got %d values for %d samples, %d of them repeated: they can't be told "
+            "apart, and are all kept. Give a multiple of the number of samples on each rank.",
+            len(samples),
+            step.total,
+            step.total - step.samples,
+        )
+        return samples
+    return samples[: each * step.samples]
 
-    Only its members call, since the others are elsewhere by now.
-    """
-    if present not in _groups:
-        _groups[present] = dist.new_group(list(range(present)), use_local_synchronization=True)
-    return _groups[present]
+
+# What is a structure, and what is one element a sample
 
 
-def _gather_objects(data: Any, short: ShortStep | None, group: Any, world: int) -> Any:
-    everyone: list[Any] = [None] * world
-    dist.all_gather_object(everyone, data, group=group)
-    if short is not None and short.samples is None:
-        everyone = everyone[: short.holders]
-    return _join(everyone, lambda items: _trim(items, short))
+def _is_array(data: Any) -> bool:
+    return isinstance(data, (torch.Tensor, np.ndarray))
 
 
-def _join(parts: list[Any], trim: Callable[[Any], Any]) -> Any:
-    """Join what the ranks hold: lists and tensors end to end, tuples and dicts item by item."""
+def _is_container(data: Any) -> bool:
+    return isinstance(data, (list, tuple, Mapping))
+
+
+def _is_structure(data: Any, use_gather_object: bool) -> bool:
+    """Tell whether ``data`` has fields, rather than one element a sample."""
+    if isinstance(data, Mapping) or hasattr(data, "_fields"):
+        return True
+    if isinstance(data, tuple):
+        return any(_is_container(part) or _is_array(part) for part in data)
+    if not isinstance(data, list) or use_gather_object or not any(map(_is_array, data)):
+        return False
+    # A list with tensors is what the default collate makes of a sample's fields; with something
+    # else than tensors and batches of values beside them it is one element a sample.
+    return all(_is_array(part) or _is_container(part) for part in data)
+
+
+def _only_tensors(data: Any) -> bool:
+    """Tell whether ``data`` has tensors, and nothing else, at its ends."""
+    if isinstance(data, Mapping):
+        return bool(data) and all(map(_only_tensors, data.values()))
+    if isinstance(data, (list, tuple)):
+        return bool(data) and all(map(_only_tensors, data))
+    return isinstance(data, torch.Tensor)
+
+
+def _rebuild(like: Any, parts: list[Any]) -> Any:
+    """Return a structure like ``like`` with other fields."""
+    if isinstance(like, Mapping):
+        pairs = dict(zip(like, parts, strict=True))
+        return pairs if type(like) is dict else _mapping_like(like, pairs)
+    if hasattr(like, "_fields"):
+        return type(like)(*parts)
+    return type(like)(parts)
+
+
+def _mapping_like(like: Mapping[Any, Any], pairs: dict[Any, Any]) -> Any:
+    try:
+        return type(like)(pairs)  # type: ignore[call-arg]
+    except TypeError:
+        # Its constructor wants something else (a default dictionary, a class of some library).
+        return pairs
+
+
+def _fields(data: Any) -> Sequence[Any]:
+    return list(data.values()) if isinstance(data, Mapping) else list(data)
+
+
+def _map_samples(function: Callable[[Any], Any], data: Any, use_gather_object: bool) -> Any:
+    """Apply ``function`` to everything in ``data`` that has one element a sample."""
+    if _is_array(data):
+        return function(data) if data.ndim else data
+    if _is_structure(data, use_gather_object):
+        return _rebuild(
+            data, [_map_samples(function, part, use_gather_object) for part in _fields(data)]
+        )
+    return function(data) if isinstance(data, (list, tuple)) else data
+
+
+# Objects
+
+
+def _gather_objects(data: Any, group: Any, use_gather_object: bool) -> Any:
+    """Collect ``data`` as pickled objects, and put the ranks' parts together field by field."""
+    device = _device_of(data)
+    size = torch.distributed.get_world_size(group)
+    parts: list[Any] = [None] * size
+    torch.distributed.all_gather_object(parts, _to_host(data), group=group)
+    return _merge(parts, device, use_gather_object)
+
+
+def _merge(parts: list[Any], device: torch.device | None, use_gather_object: bool) -> Any:
     first = parts[0]
-    if isinstance(first, tuple):
-        return honor_type(first, (_join(list(items), trim) for items in zip(*parts, strict=True)))
-    if isinstance(first, dict):
-        return {key: _join([part[key] for part in parts], trim) for key in first}
-    if isinstance(first, list):
-        return trim([item for part in parts for item in part])
-    if isinstance(first, torch.Tensor) and first.ndim:
-        return trim(torch.cat(parts))
+    if isinstance(first, torch.Tensor):
+        tensors = [part.to(device) for part in parts]
+        return torch.cat(tensors) if first.ndim else torch.stack(tensors)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts) if first.ndim else np.stack(parts)
+    if any(_is_structure(part, use_gather_object) for part in parts):
+        columns = zip(*map(_fields, parts), strict=True)
+        return _rebuild(first, [_merge(list(c), device, use_gather_object) for c in columns])
+    if isinstance(first, (list, tuple)):
+        moved = (_to(part, device) for part in chain.from_iterable(parts))
+        return type(first)(moved)
+    if all(part is None for part in parts):
+        return None
     return parts
+
+
+def _convert(function: Callable[[torch.Tensor], torch.Tensor], data: Any) -> Any:
+    if isinstance(data, torch.Tensor):
+        return function(data)
+    if isinstance(data, (list, tuple, Mapping)):
+        return _rebuild(data, [_convert(function, part) for part in _fields(data)])
+    return data
+
+
+def _to_host(data: Any) -> Any:
+    # A view is pickled with the whole of what it is a view of: a copy is not.
+    return _convert(lambda tensor: tensor.detach().cpu().clone(), data)
+
+
+def _to(data: Any, device: torch.device | None) -> Any:
+    if device is None or device.type == "cpu":
+        return data
+    return _convert(lambda tensor: tensor.to(device), data)
+
+
+def _device_of(data: Any) -> torch.device | None:
+    """Return the device of the first tensor in ``data``, None where there is none."""
+    if isinstance(data, torch.Tensor):
+        return data.device
+    if isinstance(data, (list, tuple, Mapping)):
+        found = (_device_of(part) for part in _fields(data))
+        return next((device for device in found if device is not None), None)
+    return None
+
+
+# The ranks that have a batch, where not all have
+
+_groups: dict[int, Any] = {}
+_groups_of: Any = None
+
+
+def _group_of_first(count: int) -> Any:
+    """Return the process group of ranks 0 to ``count - 1``; made without asking the others."""
+    global _groups_of
+    world = torch.distributed.group.WORLD
+    if _groups_of is not world:
+        _groups.clear()
+        _groups_of = world
+    if count not in _groups:
+        _groups[count] = torch.distributed.new_group(
+            list(range(count)), use_local_synchronization=True
+        )
+    return _groups[count]

@@ -75,8 +75,11 @@ def order_of_rank_zero(sampler: Any, rank: int) -> Iterator[None]:
     differently, for noise that differs between them) goes on from where it was.
 
     A sampler that draws from a process-wide generator again later in the epoch is out of reach:
-    let it draw from a ``generator`` of its own.
+    let it draw from a ``generator`` of its own. Where the order is fixed nothing is exchanged.
     """
+    if has_fixed_order(sampler):
+        yield
+        return
     generators = generators_of(sampler)
     seedables = [s for s in chain_of(sampler) if isinstance(s, SeedableRandomSampler)]
     own = tuple(read() for read, _ in PROCESS_WIDE)

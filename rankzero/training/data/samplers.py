@@ -279,7 +279,7 @@ class ItemShard(BatchSamplerShard):
     def sampler(self, sampler: Any) -> None:
         self.batch_sampler = sampler
 
-    def _count(self, batches: list[Any]) -> int | None:
+    def _count(self, batches: list[Any]) -> int | None:  # noqa: ARG002 -- an item has no length
         return None
 
 

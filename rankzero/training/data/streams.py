@@ -168,6 +168,7 @@ class CountedCollate:
         self.shard = shard
 
     def __call__(self, samples: Any) -> CountedBatch:
+        """Collate the samples that the shard gave last."""
         return CountedBatch(self.collate(samples), self.shard.short_step)
 
 
