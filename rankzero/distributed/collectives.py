@@ -30,13 +30,12 @@ def _alone() -> bool:
     return PartialState().num_processes == 1
 
 
-def gather(tensor: Any, group: Any = None) -> Any:
+def gather(tensor: Any) -> Any:
     """Concatenate each tensor of a structure over ranks, along dimension 0, in order of rank.
 
     Args:
         tensor: A structure of tensors of any dtype. 0-d tensors become 1-d, one element a rank.
             First dimensions may differ between ranks.
-        group: The process group whose members call; None: all ranks.
 
     Returns:
         The same structure on every rank, of contiguous tensors on the device they came from.
@@ -50,10 +49,10 @@ def gather(tensor: Any, group: Any = None) -> Any:
     if _alone():
         return recursively_apply(lambda t: t.reshape(1) if t.ndim == 0 else t, tensor)
     tensors = [t.detach().reshape(1) if t.ndim == 0 else t.detach() for t in leaves(tensor)]
-    if _all_alike(tensor, group):
-        gathered = _gather_packed(tensors, group)
+    if _all_alike(tensor):
+        gathered = _gather_packed(tensors)
     else:
-        gathered = _gather_ragged(tensors, _specs("gather", tensor, group), group)
+        gathered = _gather_ragged(tensors, _specs("gather", tensor))
     return _fill(tensor, gathered)
 
 
@@ -63,24 +62,24 @@ def _fill(structure: Any, values: list[torch.Tensor]) -> Any:
     return recursively_apply(lambda _: next(remaining), structure)
 
 
-def _all_alike(data: Any, group: Any = None) -> bool:
+def _all_alike(data: Any) -> bool:
     """Tell, on every rank alike, whether all hold the same structure, dtypes and shapes."""
     text = repr(get_data_structure(data)).encode()
     digest = hashlib.blake2b(text, digest_size=16).digest()
     # Both signs of the digest, so that one maximum finds any rank that differs.
     mine = torch.frombuffer(bytearray(digest), dtype=torch.int32).to(torch.int64)
     header = torch.cat([mine, -mine])
-    dist.all_reduce(header, op=dist.ReduceOp.MAX, group=group)
+    dist.all_reduce(header, op=dist.ReduceOp.MAX)
     return bool(torch.equal(header[:4], -header[4:]))
 
 
-def _specs(operation: str, data: Any, group: Any = None) -> list[Any]:
+def _specs(operation: str, data: Any) -> list[Any]:
     """Return what each rank holds; raise on every rank where it cannot go together.
 
     A spec is a list of (shape, dtype), one a tensor, shapes with at least one dimension.
     """
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, get_data_structure(data), group=group)
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, get_data_structure(data))
     specs = [[(s or (1,), dtype) for s, dtype in _pairs(structure)] for structure in everyone]
     tails = {tuple((shape[1:], dtype) for shape, dtype in spec) for spec in specs}
     if len(tails) > 1:
@@ -108,16 +107,16 @@ def mismatch(operation: str, everyone: list[Any]) -> DistributedOperationExcepti
     )
 
 
-def _gather_packed(tensors: list[torch.Tensor], group: Any = None) -> list[torch.Tensor]:
+def _gather_packed(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Gather tensors that are alike on all ranks, in one exchange a device."""
-    world = dist.get_world_size(group)
+    world = dist.get_world_size()
     results: list[torch.Tensor] = [torch.empty(0)] * len(tensors)
     for device in {tensor.device for tensor in tensors}:
         places = [i for i, tensor in enumerate(tensors) if tensor.device == device]
         packed = torch.cat([_to_bytes(tensors[i]) for i in places])
         received = torch.empty(world, packed.numel(), dtype=torch.uint8, device=device)
         if packed.numel():
-            dist.all_gather(list(received.unbind(0)), packed, group=group)
+            dist.all_gather(list(received.unbind(0)), packed)
         start = 0
         for i in places:
             like, size = tensors[i], tensors[i].numel() * tensors[i].element_size()
@@ -127,16 +126,14 @@ def _gather_packed(tensors: list[torch.Tensor], group: Any = None) -> list[torch
     return results
 
 
-def _gather_ragged(
-    tensors: list[torch.Tensor], specs: list[Any], group: Any = None
-) -> list[torch.Tensor]:
+def _gather_ragged(tensors: list[torch.Tensor], specs: list[Any]) -> list[torch.Tensor]:
     """Gather tensors whose first dimensions differ: padded to the longest, then cut."""
     results = []
     for i, tensor in enumerate(tensors):
         rows = [spec[i][0][0] for spec in specs]
         padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
         padded[: tensor.shape[0]] = tensor
-        whole = _gather_packed([padded], group)[0].reshape(len(rows), max(rows), *tensor.shape[1:])
+        whole = _gather_packed([padded])[0].reshape(len(rows), max(rows), *tensor.shape[1:])
         results.append(torch.cat([whole[rank, :count] for rank, count in enumerate(rows)]))
     return results
 

@@ -56,16 +56,15 @@ def gather_for_metrics(
     if not _meet():
         return data
     step = _short_step(gradient_state)
-    group = None
-    if step is not None and step.present < torch.distributed.get_world_size():
-        group = _group_of_first(step.present)
+    everyone = torch.distributed.get_world_size()
+    present = everyone if step is None else step.present
     if step is not None and step.total is None and torch.distributed.get_rank() >= step.holders:
         # A whole batch was repeated: this rank takes part with nothing.
         data = _map_samples(lambda samples: samples[:0], data, use_gather_object)
-    if not use_gather_object and _only_tensors(data):
-        together = gather(data, group)
+    if present == everyone and not use_gather_object and _only_tensors(data):
+        together = gather(data)
     else:
-        together = _gather_objects(data, group, use_gather_object)
+        together = _gather_objects(data, present, use_gather_object)
     if step is None or step.samples is None or step.total in (None, step.samples):
         return together
     return _map_samples(partial(_trim, step=step), together, use_gather_object)
@@ -168,12 +167,15 @@ def _map_samples(function: Callable[[Any], Any], data: Any, use_gather_object: b
 # Objects
 
 
-def _gather_objects(data: Any, group: Any, use_gather_object: bool) -> Any:
+def _gather_objects(data: Any, present: int, use_gather_object: bool) -> Any:
     """Collect ``data`` as pickled objects, and put the ranks' parts together field by field."""
     device = _device_of(data)
-    size = torch.distributed.get_world_size(group)
-    parts: list[Any] = [None] * size
-    torch.distributed.all_gather_object(parts, _to_host(data), group=group)
+    everyone = torch.distributed.get_world_size()
+    if present < everyone:
+        parts = _exchange(_to_host(data), present)
+    else:
+        parts = [None] * everyone
+        torch.distributed.all_gather_object(parts, _to_host(data))
     return _merge(parts, device, use_gather_object)
 
 
@@ -226,19 +228,25 @@ def _device_of(data: Any) -> torch.device | None:
 
 # The ranks that have a batch, where not all have
 
-_groups: dict[int, Any] = {}
-_groups_of: Any = None
 
+def _exchange(data: Any, present: int) -> list[Any]:
+    """Return what ranks 0 to ``present - 1`` hold, without asking the others for anything.
 
-def _group_of_first(count: int) -> Any:
-    """Return the process group of ranks 0 to ``count - 1``; made without asking the others."""
-    global _groups_of
-    world = torch.distributed.group.WORLD
-    if _groups_of is not world:
-        _groups.clear()
-        _groups_of = world
-    if count not in _groups:
-        _groups[count] = torch.distributed.new_group(
-            list(range(count)), use_local_synchronization=True
-        )
-    return _groups[count]
+    It goes through rank 0, in messages between two ranks. A process group of these ranks won't do:
+    torch names a group that is made without the others after the number of groups that the process
+    has, which may differ between the ranks by then.
+    """
+    rank = torch.distributed.get_rank()
+    if rank:
+        torch.distributed.send_object_list([data], dst=0)
+        together: list[Any] = [None]
+        torch.distributed.recv_object_list(together, src=0)
+        return list(together[0])
+    parts = [data]
+    for other in range(1, present):
+        received: list[Any] = [None]
+        torch.distributed.recv_object_list(received, src=other)
+        parts += received
+    for other in range(1, present):
+        torch.distributed.send_object_list([parts], dst=other)
+    return parts

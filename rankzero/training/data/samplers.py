@@ -44,8 +44,8 @@ class BatchSamplerShard(BatchSampler):
             given twice and the later ranks may have one batch less.
 
     Attributes:
-        short_step: After the last batch has been given: what the ranks hold in that step, where
-            it is short of real samples; else None.
+        short_step: Once a batch of the last step has been given: what the ranks hold in that step,
+            where it is short of real samples; else None, also on a rank without a batch in it.
 
     Raises:
         ValueError: where batches of ``batch_size`` can't be cut into ``num_processes`` parts.
@@ -154,8 +154,8 @@ class BatchSamplerShard(BatchSampler):
             return
         samples = self._count(batches)
         if not self.even_batches:
-            self.short_step = ShortStep(samples, samples, real, real)
             if rank < real:
+                self.short_step = ShortStep(samples, samples, real, real)
                 yield batches[rank]
         elif size is None:
             self.short_step = ShortStep(samples, None, real, ranks)
@@ -210,12 +210,12 @@ class BatchSamplerShard(BatchSampler):
         if samples < size and self.drop_last:
             return
         share = size // ranks
-        if samples < size:
-            self.short_step = short_step(samples, share, ranks, self.even_batches)
-            if self.even_batches:
-                batch = [*batch, *head.samples(0, size - samples)]
+        if samples < size and self.even_batches:
+            batch = [*batch, *head.samples(0, size - samples)]
         part = batch[rank * share : (rank + 1) * share]
         if len(part):
+            if samples < size:
+                self.short_step = short_step(samples, share, ranks, self.even_batches)
             yield part
 
 
