@@ -6,11 +6,12 @@ Members and spellings are those that scripts and YAML files written for Hugging 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeVar
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, TypeVar
 
 from rankzero.config.choices import unknown_choice
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 E = TypeVar("E", bound="NamedChoice")
 

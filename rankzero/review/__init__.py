@@ -1,1 +1,1 @@
-"""."""
+"""Looking at runs afterwards: what their journals say, in brief."""

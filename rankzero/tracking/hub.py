@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self
-
 from rankzero.config.environment import find_setting
 from rankzero.tracking import lifecycle, registry
 from rankzero.tracking.deferred import Deferred
@@ -24,6 +22,8 @@ from rankzero.tracking.values import flatten
 if TYPE_CHECKING:
     import os
     from types import TracebackType
+
+    from typing_extensions import Self
 
 DEFAULT_END_SECONDS = 30.0
 

@@ -1,0 +1,63 @@
+"""``rankzero review PATH``: what runs logged, on the terminal, without a server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rankzero.cli.parser import CommandError, Parser
+
+
+def run(arguments: list[str]) -> int:
+    """Print the runs at or under a path; return 0."""
+    parser = Parser(
+        prog="rankzero review",
+        description=(
+            "Show what a run logged: the final and the best value of each metric, a small curve,\n"
+            "its configuration, and the command that opens TensorBoard on it. With several runs\n"
+            "under PATH: a table of them, then the newest. Runs that are still going, or were\n"
+            "killed, show what they have logged so far."
+        ),
+    )
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path("runs"),
+        metavar="PATH",
+        help="a run's folder, its journal, or a folder of runs (default: runs)",
+    )
+    path: Path = parser.parse_args(arguments).path
+    folders = runs_at(path)
+
+    from rich.console import Console
+
+    from rankzero.review.terminal import print_review
+    from rankzero.tracking.reader import read_run
+
+    # A metric may be named in letters that the terminal's encoding lacks.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    print_review([read_run(folder) for folder in folders], path, Console(highlight=False))
+    return 0
+
+
+def runs_at(path: Path) -> list[Path]:
+    """Return the folders of the runs at a path, newest last.
+
+    Raises:
+        CommandError: there is no such path, or no run there.
+    """
+    from rankzero.tracking.reader import find_runs
+
+    if not path.exists():
+        raise CommandError(
+            f"{str(path)!r} does not exist: give a run's folder, or a folder of runs."
+        )
+    folders = find_runs(path)
+    if not folders:
+        raise CommandError(
+            f"there is no run at {str(path)!r}: a run's folder holds a file journal.rz. Runs are made "
+            "where project_dir or logging_dir says, else under 'runs'."
+        )
+    return folders
