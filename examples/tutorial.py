@@ -21,7 +21,7 @@ def main(path: str) -> None:
     y = x @ torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
     loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10 * len(loader))
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     for epoch in range(10):
