@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -110,6 +112,8 @@ class LoopbackRendezvous(RendezvousHandler):
 class Agent(LocalElasticAgent):
     """The elastic agent, remembering which ranks had failed by themselves before it ended the rest.
 
+    A signal that comes while the ranks are being ended kills them at once.
+
     Attributes:
         pids: process id of each local rank.
         error_files: where each local rank would leave its exception.
@@ -138,10 +142,16 @@ class Agent(LocalElasticAgent):
                     for rank, handler in context.subprocess_handlers.items()
                 }
                 self.failed_alone = {rank: code for rank, code in codes.items() if code}
+                for name in handled_signals():
+                    signal.signal(signal.Signals[name], self._kill_workers)
             close(death_sig, min(timeout, int(worker.GRACE_SECONDS)))
 
         context.close = close_soon
         return started
+
+    def _kill_workers(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if os.name == "posix":
+            signal_sessions(self.pids.values(), signal.SIGKILL)
 
 
 def run_many(job: Job) -> int:
@@ -201,12 +211,17 @@ def set_environment(job: Job) -> None:
     if loopback is not None:
         # gloo would look the machine's own name up, which fails or is slow on many a machine.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(handled_signals())
+
+
+def handled_signals() -> list[str]:
+    """Return the names of the signals on which the launcher ends the ranks."""
     handled = ["SIGTERM", "SIGINT"]
     if os.name == "posix":
         handled.append("SIGQUIT")
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
             handled.append("SIGHUP")
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(handled)
+    return handled
 
 
 def available_cores() -> int:
@@ -249,6 +264,11 @@ def read_failures(agent: Agent, result: RunResult) -> list[RankFailure]:
 def end_leftovers(agent: Agent) -> None:
     """Ask processes that a rank left in its session, such as loader workers, to end as well."""
     if os.name == "posix":
-        for pid in getattr(agent, "pids", {}).values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGTERM)
+        signal_sessions(getattr(agent, "pids", {}).values(), signal.SIGTERM)
+
+
+def signal_sessions(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to ranks, each with all processes of its session."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)

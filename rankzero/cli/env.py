@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -23,6 +24,7 @@ SETTINGS: Mapping[str, str] = {
     "TORCH_DEVICE": "the first device found",
     "DEBUG_MODE": "no",
     "LOG_LEVEL": "unset",
+    "TRACKING_END_TIMEOUT": "30",
 }
 """Settings that a script reads from its environment, and what holds where they are unset."""
 
@@ -145,15 +147,43 @@ def settings(environ: Mapping[str, str]) -> Rows:
 
 def problem(name: str, variable: str, text: str) -> str:
     """Return a remark on a setting's value that will be refused, or nothing."""
-    field = option_of_setting(name)
+    option = option_of_setting(name)
+    read = _READERS.get(name) if option is None else option.metadata["read"] or parse_bool
     try:
-        if field is not None and field.metadata["read"] is not None:
-            field.metadata["read"](variable, text)
-        elif name in ("USE_CPU", "DEBUG_MODE"):
-            parse_bool(variable, text)
+        if read is not None:
+            read(variable, text)
     except ValueError as error:
         return f"  <- {error}"
     return ""
+
+
+def _device(variable: str, text: str) -> None:
+    from rankzero.distributed.devices import row_named
+
+    if not row_named(text, argument=variable).is_available():
+        raise ValueError(f"{variable}={text!r}, but this machine shows no such device.")
+
+
+def _level(variable: str, text: str) -> None:
+    if not isinstance(logging.getLevelName(text.upper()), int):
+        names = "DEBUG, INFO, WARNING, ERROR, CRITICAL"
+        raise ValueError(f"{variable}={text!r} is not a level: write one of {names}.")
+
+
+def _seconds(variable: str, text: str) -> None:
+    try:
+        float(text)
+    except ValueError:
+        raise ValueError(f"{variable}={text!r} is not a number of seconds.") from None
+
+
+_READERS: Mapping[str, Callable[[str, str], object]] = {
+    "TORCH_DEVICE": _device,
+    "DEBUG_MODE": parse_bool,
+    "LOG_LEVEL": _level,
+    "TRACKING_END_TIMEOUT": _seconds,
+}
+"""How a setting's text is read where no option of launch says it."""
 
 
 def trackers() -> Rows:

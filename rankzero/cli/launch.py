@@ -108,7 +108,7 @@ def read_job(arguments: Sequence[str]) -> Job:
     flags, target = split_arguments(parser, arguments)
     problems: list[str] = []
     options = read_options(vars(parser.parse_args(flags)), problems)
-    if not target:
+    if not target or not target[0]:
         name = "module" if options.module else "script"
         problems.append(
             f"no {name} to run is named. Usage: {USAGE.splitlines()[options.module].strip()}"

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import rankzero
@@ -44,6 +45,9 @@ COMMANDS = (
 )
 
 
+FLAGS = ("--help", "--version")
+
+
 def help_text() -> str:
     """Return what ``rankzero --help`` prints."""
     width = max(len(command.name) for command in COMMANDS)
@@ -60,16 +64,18 @@ def find_command(name: str) -> Command:
     """Return the command called ``name``.
 
     Raises:
-        CommandError: names the known commands, nearest first.
+        CommandError: names the known commands, or flags, nearest first.
     """
-    known = {command.name: command for command in COMMANDS}
-    if name in known:
-        return known[name]
+    commands = {command.name: command for command in COMMANDS}
+    if name in commands:
+        return commands[name]
+    kind, known = ("flag", FLAGS) if name.startswith("-") else ("command", tuple(commands))
     close = difflib.get_close_matches(name.lower(), known, n=len(known), cutoff=0.5)
     names = ", ".join([*close, *(other for other in known if other not in close)])
-    kind = "flag" if name.startswith("-") else "command"
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise CommandError(f"{name!r} is not a {kind} of rankzero.{hint} Commands: {names}.")
+    raise CommandError(
+        f"{name!r} is not a {kind} of rankzero.{hint} {kind.capitalize()}s: {names}."
+    )
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -95,8 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     end quietly with the shell's customary status.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
+    open_missing_streams()
     try:
-        return dispatch(arguments)
+        try:
+            return dispatch(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a reader that went away is answered for
     except CommandError as error:
         named = arguments[0] if arguments and arguments[0] in {c.name for c in COMMANDS} else None
         print(f"rankzero{f' {named}' if named else ''}: {error}", file=sys.stderr)
@@ -108,3 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Otherwise the interpreter's own flush at exit would raise the same error once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def open_missing_streams() -> None:
+    """Give a process that was started without output streams (``>&-``) ones that go nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

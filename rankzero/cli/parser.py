@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
             name.replace("-", "_"), [f.replace("-", "_") for f in flags], 1
         )
         nearest = next((f for f in flags if close and f.replace("-", "_") == close[0]), None)
-        hint = f"did you mean {nearest}? " if nearest else ""
-        return CommandError(f"{name} is not a flag of {self.prog}; {hint}See {self.prog} --help.")
+        hint = f" Did you mean {nearest}?" if nearest else ""
+        return CommandError(f"{name} is not a flag of {self.prog}.{hint} See {self.prog} --help.")
 
     # The signature is argparse's, whose overloads say nothing more to a reader.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -38,12 +38,20 @@ def run(arguments: list[str]) -> int:
     # A metric may be named in letters that the terminal's encoding lacks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    print_review([read_run(folder) for folder in folders], path, Console(highlight=False))
+    try:
+        records = [read_run(folder) for folder in folders]
+    except OSError as error:
+        raise CommandError(f"a run at {str(path)!r} can't be read: {error}", 1) from error
+    records.sort(key=lambda record: record.info.started)  # folders may have been renamed
+    console = Console(highlight=False)
+    with console.capture() as captured:  # printed by us, since rich exits where a reader went away
+        print_review(records, path, console)
+    print(captured.get(), end="")
     return 0
 
 
 def runs_at(path: Path) -> list[Path]:
-    """Return the folders of the runs at a path, newest last.
+    """Return the folders of the runs at a path.
 
     Raises:
         CommandError: there is no such path, or no run there.

@@ -8,6 +8,7 @@ once bury the cause: the launcher shows the first rank's traceback when all have
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import faulthandler
 import json
@@ -75,21 +76,30 @@ def run_script(path: str, arguments: list[str]) -> None:
     full = str(Path(path).absolute())
     sys.argv = [path, *arguments]
     put_first_on_path(str(Path(path).resolve().parent))
-    module = types.ModuleType("__main__")
+    module = fresh_main()
     module.__file__ = full
     module.__loader__ = SourceFileLoader("__main__", full)
     module.__dict__["__cached__"] = None
-    sys.modules["__rankzero_worker__"] = sys.modules["__main__"]
-    sys.modules["__main__"] = module
     code = compile(Path(full).read_bytes(), full, "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - running the user's script is the point
 
 
 def run_module(name: str, arguments: list[str]) -> None:
-    """Run the module ``name`` as ``python -m`` does."""
+    """Run the module ``name`` in a fresh ``__main__``, by the function that ``python -m`` calls."""
     sys.argv = [name, *arguments]
     put_first_on_path(str(Path.cwd()))
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    fresh_main()
+    # run_module would put the old __main__ back before threads and exit handlers are done with it.
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def fresh_main() -> types.ModuleType:
+    """Put a new ``__main__``, with what Python itself has in it, in place of this one."""
+    module = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = builtins  # exec would put the module's dict
+    sys.modules["__rankzero_worker__"] = sys.modules["__main__"]
+    sys.modules["__main__"] = module
+    return module
 
 
 def put_first_on_path(folder: str) -> None:
@@ -103,6 +113,8 @@ def without_own_frames(error: BaseException) -> BaseException:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in _OWN_FILES:
         frames = frames.tb_next
+    if frames is None:  # nothing of the user's ran: nor do our frames explain it
+        error.__suppress_context__ = True
     return error.with_traceback(frames)
 
 
