@@ -50,6 +50,8 @@ def _rank_main(
     os.environ.update(env)
     import torch
 
+    from rankzero.distributed.process_group import destroy
+
     torch.set_num_threads(1)
     try:
         function: Callable[..., Any] = importlib.import_module(module)
@@ -60,9 +62,8 @@ def _rank_main(
         outcome = (False, (type(error).__name__, str(error), traceback.format_exc()))
     pipe.send(outcome)
     pipe.close()
-    if torch.distributed.is_initialized():
-        with contextlib.suppress(Exception):
-            torch.distributed.destroy_process_group()
+    with contextlib.suppress(Exception):
+        destroy()
 
 
 def start_ranks(

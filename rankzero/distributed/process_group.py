@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import secrets
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.torch_version import TorchVersion
 
 from rankzero.distributed.devices import DeviceRow
 from rankzero.distributed.topology import Topology, read_topology
@@ -104,7 +106,20 @@ def new_launch_id() -> str:
 def destroy(group: Any = None) -> None:
     """Leave the process group, or one group of it; nothing where there is none."""
     if dist.is_available() and dist.is_initialized():
+        if torch.__version__ < TorchVersion("2.8"):
+            _keep_groups_alive()
         dist.destroy_process_group(group)
+
+
+def _keep_groups_alive() -> None:
+    """See to it that no group's object is ever freed, for versions of torch where that can hang.
+
+    Before 2.8 freeing one waits, with the interpreter locked, for threads of gloo that may be
+    waiting for the interpreter to free a tensor (pytorch/pytorch#154976). The pause lets them.
+    """
+    for group in dist.distributed_c10d._world.pg_map:  # noqa: SLF001
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+    time.sleep(0.02)
 
 
 def _destroy_at_exit() -> None:
