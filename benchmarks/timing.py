@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-
 # Packages are installed with their bytecode; a checkout has to be allowed to keep its own.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
@@ -35,9 +34,7 @@ def best_wall(command: Sequence[str], repeats: int = 5) -> float:
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
-        subprocess.run(
-            command, stdout=subprocess.DEVNULL, check=True, timeout=600, env=ENVIRONMENT
-        )
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=600, env=ENVIRONMENT)
         times.append(time.perf_counter() - began)
     return min(times)
 

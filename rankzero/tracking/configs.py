@@ -8,6 +8,7 @@ import enum
 import json
 import os
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
@@ -62,7 +63,7 @@ def _plain_object(value: Any, above: tuple[int, ...]) -> Any:
         return sorted(
             (_plain(item, above) for item in value), key=lambda item: (str(type(item)), str(item))
         )
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, range):
         return [_plain(item, above) for item in value]
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
@@ -92,7 +93,7 @@ def _plain_mapping(value: Mapping[Any, Any], above: tuple[int, ...]) -> dict[str
     plain: dict[str, Any] = {}
     for key in value:
         name = _plain_scalar(key)
-        name = describe(key) if name is None else str(name)
+        name = _text(key) if name is None else str(name)
         while name in plain:
             name += "_"
         try:
@@ -119,7 +120,9 @@ def _plain_by_method(value: Any, above: tuple[int, ...]) -> Any:
             dumped = dump()
             if isinstance(dumped, Mapping):
                 return _plain_mapping(dumped, above)
-    if type(value).__name__ == "Namespace" or type(value).__name__ == "SimpleNamespace":
+    if isinstance(value, types.SimpleNamespace) or any(
+        base.__name__ == "Namespace" for base in type(value).__mro__
+    ):
         return _plain_mapping(vars(value), above)
     # torch.dtype, torch.device and their like print as what one writes to make them
     plain = getattr(type(value), "__str__", None) is object.__str__

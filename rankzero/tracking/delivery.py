@@ -109,14 +109,15 @@ class Consumer:
         ended = False
         while not ended:
             records = tail.read(BATCH)
-            if not records:
+            if records:
+                ended = self._take(records)
+                self._insist(self.adapter.flush) if not ended else None
+                self.delivered += sum(isinstance(record, Entry) for record, _ in records)
+                self._store(tail.offset)
+            if len(records) < BATCH and not ended:
+                # Calls are left to gather: taking each as it comes would be at the loop's cost.
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
-                continue
-            ended = self._take(records)
-            self._insist(self.adapter.flush) if not ended else None
-            self.delivered += sum(isinstance(record, Entry) for record, _ in records)
-            self._store(tail.offset)
         tail.close()
 
     def _take(self, records: list[tuple[Entry | Event, int]]) -> bool:

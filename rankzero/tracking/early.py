@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking.notices import Notices, logger
-from rankzero.tracking.values import flatten
+from rankzero.tracking.recorder import whole_step
+from rankzero.tracking.values import Values, flatten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,12 +23,24 @@ class EarlyCalls:
     """Holds up to ``MOST_CALLS`` calls of ``log`` in memory, with the time of each."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[dict[str, Any], Any, float]] = []
+        self._calls: list[tuple[Values, int | None, Mapping[str, Any] | None, float]] = []
         self._dropped = 0
         self._pid = 0
 
-    def add(self, values: Mapping[str, Any], step: Any, notices: Notices) -> None:
-        """Keep one call, its values as they are now; a warning with the first."""
+    def add(
+        self,
+        values: Mapping[str, Any],
+        step: Any,
+        options: Mapping[str, Any] | None,
+        notices: Notices,
+    ) -> None:
+        """Keep one call, its values as they are now; a warning with the first.
+
+        Raises:
+            TypeError: ``step`` is not a whole number.
+            ValueError: ``step`` is beyond 64 bits.
+        """
+        whole = None if step is None else whole_step(step, notices)
         if not self._pid:
             self._pid = os.getpid()
             atexit.register(self._say_lost)
@@ -39,14 +52,13 @@ class EarlyCalls:
         if len(self._calls) >= MOST_CALLS:
             self._dropped += 1
             return
-        flat = flatten(values, notices)
-        self._calls.append((dict(zip(flat.keys, flat.values, strict=True)), step, time.time()))
+        self._calls.append((flatten(values, notices), whole, options, time.time()))
 
     def replay(self, recorder: Recorder) -> None:
         """Record the calls in a run that has started now."""
         calls, self._calls = self._calls, []
-        for values, step, when in calls:
-            recorder.log(values, step, now=when)
+        for flat, step, options, when in calls:
+            recorder.record(flat, step, options, None, when)
         if self._dropped:
             logger.warning(
                 "%d calls of log() before init_trackers() were more than the %d that are kept, and are lost.",

@@ -7,8 +7,8 @@ A record, little-endian and unpadded::
 
 Kinds: SCHEMA, CALL, START, CONFIG and END carry UTF-8 JSON. POINT and POINT_AUTO carry
 ``uint32 schema | int64 step | float64 unix seconds | one field a key``, where the schema (written
-once, before its first use) names the keys and their struct codes: ``d`` float64, ``q`` int64,
-``?`` bool. POINT_AUTO says that the caller gave no step and that the hub chose this one.
+before its first use, twice, so that no single damaged byte takes all its points) names the keys and
+their struct codes: ``d`` float64, ``q`` int64, ``?`` bool. POINT_AUTO says that the caller gave no step and that the hub chose this one.
 
 A record is appended by a single ``write``, so what can be torn is the last one only; a damaged one
 is passed over by looking for the next marker whose checksum is right.
@@ -31,7 +31,6 @@ HEAD = struct.Struct("<HBBI")
 TAIL = struct.Struct("<I")
 POINT_HEAD = struct.Struct("<HBBIIqd")
 SMALLEST = HEAD.size + TAIL.size
-LARGEST = 1 << 28
 
 SCHEMA, POINT, POINT_AUTO, CALL, START, CONFIG, END = range(1, 8)
 

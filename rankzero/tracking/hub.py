@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rankzero.config.environment import find_setting
 from rankzero.tracking import lifecycle, registry
-from rankzero.tracking.deferred import Deferred
 from rankzero.tracking.early import EarlyCalls
 from rankzero.tracking.handles import Inert, Tracker
-from rankzero.tracking.journal import JournalWriter
 from rankzero.tracking.notices import Notices
-from rankzero.tracking.recorder import Recorder, whole_step
-from rankzero.tracking.run import JOURNAL_NAME, RunInfo, new_launch_id, plan_run
+from rankzero.tracking.recorder import Recorder
+from rankzero.tracking.run import RunInfo, new_launch_id, plan_run
 from rankzero.tracking.start import open_recorder
-from rankzero.tracking.values import flatten
 
 if TYPE_CHECKING:
     import os
@@ -61,10 +58,8 @@ class Hub:
         end_timeout: float | None = None,
     ) -> None:
         self.run: RunInfo | None = None
-        self._asked = log_with is not None and (
-            isinstance(log_with, str) or len(list(log_with)) > 0
-        )
         self._names = registry.choose_trackers(log_with)
+        self._asked = log_with is not None and (isinstance(log_with, str) or len(log_with) > 0)
         self._logging_dir = logging_dir
         self._is_main = rank == 0
         self._world_size = world_size
@@ -74,8 +69,7 @@ class Hub:
         self._trackers: dict[str, Any] = {}
         self._early = EarlyCalls()
         self._notices = Notices()
-        self._ended_run: RunInfo | None = None
-        self._afterwards: JournalWriter | None = None
+        self._ended: Recorder | None = None
         self._silent = not (self._asked and self._is_main)
         self._error_at_start: BaseException | None = None
 
@@ -185,7 +179,7 @@ class Hub:
         recorder = self._recorder
         if recorder is None:
             if not self._silent:
-                self._log_outside_run(values, step)
+                self._log_outside_run(values, step, log_kwargs)
             return
         if log_kwargs is None and recorder.journal.write_numbers(values, step, time.time()):
             return
@@ -193,32 +187,16 @@ class Hub:
         options = self._check_kwargs("log_kwargs", log_kwargs)
         recorder.log(values, step, options or None)
 
-    def _log_outside_run(self, values: Mapping[str, Any], step: Any) -> None:
+    def _log_outside_run(
+        self, values: Mapping[str, Any], step: Any, log_kwargs: Mapping[str, Any] | None
+    ) -> None:
         """Take a call that comes before ``init_trackers`` or after the end."""
         _check_values(values)
-        if self._ended_run is None:
-            self._early.add(values, step, self._notices)
+        options = self._check_kwargs("log_kwargs", log_kwargs) or None
+        if self._ended is None:
+            self._early.add(values, step, options, self._notices)
         else:
-            self._log_after_end(self._ended_run, values, step)
-
-    def _log_after_end(self, run: RunInfo, values: Mapping[str, Any], step: Any) -> None:
-        path = run.folder / JOURNAL_NAME
-        self._notices.warn_once(
-            "after end",
-            f"log() was called after the run {run.id} had ended: the values go to the journal in"
-            f" {run.folder}, but to no tracker. Call end_training() last, or init_trackers() for a new run.",
-        )
-        try:
-            if self._afterwards is None:
-                self._afterwards = JournalWriter(path, self._notices)
-        except OSError as error:
-            self._notices.warn_once("after end failed", f"{path} can't be opened ({error}).")
-            return
-        flat = flatten(values, self._notices)
-        plain = tuple(v.read() if isinstance(v, Deferred) else v for v in flat.values)
-        whole = None if step is None else whole_step(step, self._notices)
-        settled, given = self._afterwards.settle_step(whole)
-        self._afterwards.write_call(flat.keys, plain, settled, given, time.time())
+            self._ended.log(values, step, options)
 
     # Trackers
 
@@ -235,16 +213,17 @@ class Hub:
         Raises:
             ValueError: no such tracker is active; names those that are.
         """
-        if not self._is_main:
-            return self._trackers.get(str(name)) or Inert(str(name))
-        found = self._trackers.get(str(name))
+        by_name = {known.lower(): tracker for known, tracker in self._trackers.items()}
+        found = by_name.get(str(name).lower())
+        if found is None and not self._is_main:
+            return Inert(str(name))
         if found is None:
             active = ", ".join(map(repr, self._trackers)) or "none"
             advice = "" if self._trackers else " Call init_trackers() first."
             raise ValueError(
                 f"get_tracker(name={str(name)!r}): not active. Active: {active}.{advice}"
             )
-        return found.tracker if unwrap else found
+        return found.tracker if unwrap and isinstance(found, Tracker) else found
 
     # End
 
@@ -255,24 +234,16 @@ class Hub:
         an exception that came up during the run is being handled.
         """
         recorder, self._recorder = self._recorder, None
-        if self._afterwards is not None:
-            self._afterwards.close()
-            self._afterwards = None
         if recorder is None:
             self.run = None
             self._trackers = {}
             return
         handled = sys.exc_info()[1]
-        if (
-            status is None
-            and handled is not None
-            and handled is not self._error_at_start
-            and not isinstance(handled, (SystemExit, GeneratorExit))
-        ):
+        if status is None and handled is not None and handled is not self._error_at_start:
             status, error = lifecycle.describe_exception(handled)
         recorder.finish(status or "finished", error)
         lifecycle.unwatch(recorder)
-        self._ended_run = recorder.run
+        self._ended = recorder
         self.run = None
         self._trackers = {}
 
@@ -285,7 +256,7 @@ class Hub:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None or isinstance(error, SystemExit):
+        if error is None:
             self.end("finished")
         else:
             self.end(*lifecycle.describe_exception(error))

@@ -49,7 +49,8 @@ class JournalWriter:
     """Appends records, each by one unbuffered write, and holds a lock on the file while it lives.
 
     When the disk refuses, training goes on: records wait in memory (64 MiB of them), the write is
-    tried again about once a second, and one warning is given.
+    tried again about once a second, and one warning is given. A record that comes after ``close``
+    is still written, at its end, with a warning; in a forked process nothing is.
 
     Args:
         path: The journal; made with its header where it does not exist. One that exists is
@@ -70,12 +71,14 @@ class JournalWriter:
         self._lock = threading.RLock()  # a signal handler may write while its thread is writing
         self._schemas: dict[tuple[Any, ...], tuple[Any, int, int]] = {}
         self._numbers: dict[tuple[tuple[str, ...], str], Schema] = {}
+        self._next_number = 0
         self._next_auto = 0
         self._last_given: int | None = None
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._lost = 0
         self._retry_at = 0.0
+        self._forgotten = False
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self._file = os.open(path, flags, 0o644)
         lock_file(self._file, exclusive=True)
@@ -94,6 +97,7 @@ class JournalWriter:
             if frame.kind == frames.SCHEMA:
                 schema = frames.read_schema(content, frame)
                 self._numbers[schema.keys, schema.codes] = schema
+                self._next_number = max(self._next_number, schema.number + 1)
             elif frame.kind in (POINT, POINT_AUTO, frames.CALL):
                 self.calls += 1
         os.ftruncate(self._file, found.stop)
@@ -114,9 +118,9 @@ class JournalWriter:
         with self._lock:
             try:
                 if step is None:
-                    body = pack(
-                        MARKER, POINT_AUTO, 0, size, number, self.auto_step(), now, *values.values()
-                    )
+                    auto = self._auto_step()
+                    body = pack(MARKER, POINT_AUTO, 0, size, number, auto, now, *values.values())
+                    self._next_auto += 1
                 elif type(step) is int:
                     body = pack(MARKER, POINT, 0, size, number, step, now, *values.values())
                     self._last_given = step
@@ -128,22 +132,20 @@ class JournalWriter:
             self._append(frames.seal(body))
         return True
 
-    def auto_step(self) -> int:
-        """Return the step of a call that gave none.
+    def _auto_step(self) -> int:
+        """Return the step of a call that gives none.
 
         It is the last step that was given; where none was given yet, calls count 0, 1, 2 ...
         """
-        if self._last_given is not None:
-            return self._last_given
-        step = self._next_auto
-        self._next_auto += 1
-        return step
+        return self._next_auto if self._last_given is None else self._last_given
 
     def settle_step(self, step: int | None) -> tuple[int, bool]:
         """Return ``(step, given)`` for a call, and remember a given step for those without."""
         with self._lock:
             if step is None:
-                return self.auto_step(), False
+                auto = self._auto_step()
+                self._next_auto += 1
+                return auto, False
             self._last_given = step
             return step, True
 
@@ -198,8 +200,10 @@ class JournalWriter:
         if schema is None:
             if len(self._numbers) >= MOST_SCHEMAS:
                 return None
-            schema = frames.make_schema(len(self._numbers), keys, codes)
-            self._append(schema.record())
+            schema = frames.make_schema(self._next_number, keys, codes)
+            self._next_number += 1
+            for _ in range(2):  # all points of these keys hang on it: one damaged byte may not do
+                self._append(schema.record())
             self._numbers[keys, codes] = schema
         seen_as = (*keys, *types)
         self._schemas[seen_as] = (schema.layout.pack, schema.number, schema.size)
@@ -209,12 +213,26 @@ class JournalWriter:
         """Record a START, CONFIG or END."""
         record = frames.pack_json(kind, content)
         with self._lock:
-            self._append(record)
+            self._append(record, needed=True)
 
-    def _append(self, record: bytes) -> None:
-        """Write one record whole, or keep it for later; the lock is held."""
+    def catch_up(self) -> None:
+        """Try now to write what the disk has refused so far."""
+        with self._lock:
+            if self._backlog and self._file >= 0:
+                self._catch_up()
+
+    def _append(self, record: bytes, needed: bool = False) -> None:
+        """Write one record whole, or keep it for later; the lock is held.
+
+        Args:
+            record: The record.
+            needed: Keep it however much is waiting already.
+        """
+        if self._file < 0:
+            self._append_late(record)
+            return
         if self._backlog:
-            self._defer(record)
+            self._defer(record, needed)
             if time.monotonic() >= self._retry_at:
                 self._catch_up()
             return
@@ -224,9 +242,33 @@ class JournalWriter:
                 self._finish_write(record, written)
         except OSError as error:
             self._refused(error)
-            self._defer(record)
+            self._defer(record, needed)
             return
         self._size += len(record)
+
+    def _append_late(self, record: bytes) -> None:
+        """Write a record that comes after the end, where it is not lost at least."""
+        if self._forgotten:
+            self._notices.warn_once(
+                "forked",
+                f"log() was called in process {os.getpid()}, which was forked from the one that records the"
+                f" run: nothing of it is recorded.",
+            )
+            return
+        self._notices.warn_once(
+            "after end",
+            f"log() was called after the run had ended: the values go to the journal in {self.path.parent},"
+            f" but to no tracker. Call end_training() last, or init_trackers() for a new run.",
+        )
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+            self._finish_write(record, 0)
+        except OSError as error:
+            self._notices.warn_once("late", f"{self.path} can't be written ({error}).")
+        finally:
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
 
     def _finish_write(self, record: bytes, written: int) -> None:
         """Write the rest of a record of which the system took only a part."""
@@ -247,8 +289,8 @@ class JournalWriter:
             f" kept in memory ({MOST_BACKLOG_BYTES >> 20} MiB) and written when the disk takes it again.",
         )
 
-    def _defer(self, record: bytes) -> None:
-        if self._backlog_bytes + len(record) > MOST_BACKLOG_BYTES:
+    def _defer(self, record: bytes, needed: bool) -> None:
+        if not needed and self._backlog_bytes + len(record) > MOST_BACKLOG_BYTES:
             self._lost += 1
             return
         self._backlog.append(record)
@@ -285,8 +327,11 @@ class JournalWriter:
 
     def forget(self) -> None:
         """Let go of the file in a forked child, where nothing is to be written."""
-        with contextlib.suppress(OSError):
-            os.close(self._file)
+        self._lock = threading.RLock()  # another thread may have held it at the fork
+        self._forgotten = True
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
         self._file = -1
 
 

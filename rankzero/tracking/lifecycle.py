@@ -1,17 +1,22 @@
-"""How a run gets its end when nobody calls for it: exit, an exception, SIGTERM, a fork."""
+"""How a run gets its end when nobody calls for it: exit, an exception, SIGTERM, a fork.
+
+The interpreter tells nobody with which code it exits, so ``sys.exit`` is wrapped, as
+``sys.excepthook`` is: a bare ``raise SystemExit(1)`` goes unnoticed.
+"""
 
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401 - can't be imported any more once the exit has begun
+import concurrent.futures.thread  # now: it can't be imported any more once the exit has begun
 import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +33,7 @@ _live: list[Recorder] = []
 def watch(recorder: Recorder) -> None:
     """See to it that ``recorder`` is finished however the process ends."""
     _install_once()
+    _watch_child()
     _live.append(recorder)
     _termination.install()
 
@@ -57,18 +63,65 @@ def _install_once() -> None:
     except RuntimeError:  # the exit has begun
         atexit.register(_at_exit)
     _chain_excepthook()
+    _chain_exit()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
 
 
+def _watch_child() -> None:
+    """In a process of multiprocessing, an exception reaches no hook: look as its finalizers run."""
+    processes = sys.modules.get("multiprocessing.process")
+    if not _live and processes is not None and processes.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _note_exception, exitpriority=0)
+
+
+def _note_exception() -> None:
+    error = sys.exc_info()[1]
+    if error is not None:
+        for recorder in _live:
+            recorder.expect(*describe_exception(error))
+
+
 def _at_exit() -> None:
-    for recorder in _live:
-        recorder.finish()
-        unwatch(recorder)
+    """End the runs once the threads that the interpreter waits for are over: they may log."""
+    if _others():
+        # Not waited for here: some end by hooks that are run after this one.
+        threading.Thread(target=_end_after_others, name="rankzero-exit", daemon=False).start()
+    else:
+        _end_all()
 
 
-def describe_exception(error: BaseException) -> tuple[str, str]:
+def _others() -> list[threading.Thread]:
+    """Return the threads that keep the process alive, but for an executor's idle workers."""
+    ours = (threading.main_thread(), threading.current_thread())
+    pooled = concurrent.futures.thread._threads_queues  # noqa: SLF001 - they idle until told
+    return [
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon and thread not in ours and thread not in pooled
+    ]
+
+
+def _end_after_others() -> None:
+    while others := _others():
+        others[0].join()
+    _end_all()
+
+
+def _end_all() -> None:
+    while _live:
+        _live[0].finish()
+        unwatch(_live[0])
+
+
+def describe_exception(error: BaseException) -> tuple[str, str | None]:
     """Return ``(status, text)`` of a run that this exception ends."""
+    if isinstance(error, GeneratorExit) or (
+        isinstance(error, SystemExit) and error.code in (None, 0)
+    ):
+        return "finished", None
     status = "killed" if isinstance(error, KeyboardInterrupt) else "failed"
     return status, "".join(traceback.format_exception_only(type(error), error)).strip()
 
@@ -79,10 +132,23 @@ def _chain_excepthook() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not hasattr(sys, "ps1"):  # at a prompt, an exception ends nothing
             for recorder in _live:
-                recorder.outcome = describe_exception(error)
+                recorder.expect(*describe_exception(error))
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _chain_exit() -> None:
+    previous = sys.exit
+
+    @functools.wraps(previous)
+    def leave(code: Any = None, /) -> NoReturn:
+        if threading.current_thread() is threading.main_thread():
+            for recorder in _live:
+                recorder.expect(*describe_exception(SystemExit(code)), unless_more=True)
+        previous(code)
+
+    sys.exit = leave
 
 
 def _after_fork() -> None:
@@ -146,7 +212,7 @@ class _Termination:
         if callable(self._previous):
             # The script's own handler decides; if the process goes down by it, it was killed.
             for recorder in _live:
-                recorder.outcome = ("killed", "SIGTERM")
+                recorder.expect("killed", "SIGTERM")
             self._previous(number, frame)
             return
         self._end_runs()

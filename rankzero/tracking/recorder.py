@@ -39,7 +39,6 @@ class Recorder:
         journal: The journal's writer.
         consumers: One for each tracker, by name.
         notices: The run's warnings.
-        outcome: Status and error text that the end is to have if nothing else is said.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Recorder:
         self.pid = os.getpid()
         self.journal = JournalWriter(run.folder / JOURNAL_NAME, notices)
         self.consumers = {adapter.name: Consumer(adapter, notices) for adapter in adapters}
-        self.outcome: tuple[str, str | None] = ("finished", None)
+        self._outcome: tuple[str, str | None, int | None] = ("finished", None, None)
         self.end_seconds = end_seconds
         self.notices = notices
         self._ended = False
@@ -80,7 +79,6 @@ class Recorder:
         step: Any,
         options: Mapping[str, Any] | None = None,
         only: str | None = None,
-        now: float | None = None,
     ) -> None:
         """Record one call of any values.
 
@@ -88,10 +86,20 @@ class Recorder:
             TypeError: ``step`` is not a whole number.
             ValueError: ``step`` is beyond 64 bits.
         """
-        now = time.time() if now is None else now
+        now = time.time()
         whole = None if step is None else whole_step(step, self.notices)
-        flat = flatten(values, self.notices)
-        settled, given = self.journal.settle_step(whole)
+        self.record(flatten(values, self.notices), whole, options, only, now)
+
+    def record(
+        self,
+        flat: Values,
+        step: int | None,
+        options: Mapping[str, Any] | None,
+        only: str | None,
+        now: float,
+    ) -> None:
+        """Record one call whose values are plain already, or on their way from a device."""
+        settled, given = self.journal.settle_step(step)
         if any(isinstance(value, Deferred) for value in flat.values):
             self._await(flat, settled, given, now, options, only)
         elif flat.keys:
@@ -119,8 +127,7 @@ class Recorder:
                 time.sleep(SETTLE_SECONDS)
                 continue
             idle_until = time.monotonic() + 5.0
-            flat = self._awaited[0][0]
-            if all(value.ready() for value in flat.values if isinstance(value, Deferred)):
+            if _all_ready(self._awaited[0][0]):
                 self._write_settled(*self._awaited[0])
                 self._awaited.popleft()
             else:
@@ -138,6 +145,21 @@ class Recorder:
                 )
         self.journal.write_call(flat.keys, tuple(values), *rest)
 
+    def expect(self, status: str, error: str | None, unless_more: bool = False) -> None:
+        """Note how the run ends where nobody says otherwise; a kill stays a kill.
+
+        Args:
+            status: As for ``finish``.
+            error: As for ``finish``.
+            unless_more: Forget it if more is logged, as after a SystemExit that somebody caught.
+        """
+        if self._outcome[0] != "killed":
+            self._outcome = (status, error, self.journal.calls if unless_more else None)
+
+    def _expected(self) -> tuple[str, str | None]:
+        status, error, calls = self._outcome
+        return (status, error) if calls in (None, self.journal.calls) else ("finished", None)
+
     def finish(
         self,
         status: str | None = None,
@@ -149,21 +171,22 @@ class Recorder:
         Only the first call does anything, and only in the process that started the run.
 
         Args:
-            status: "finished", "failed" or "killed"; None: what ``outcome`` says.
+            status: "finished", "failed" or "killed"; None: what is expected.
             error: The exception's text.
             seconds: How long to wait for the trackers, all together; None: ``end_seconds``.
         """
         if self._ended or os.getpid() != self.pid:
             return
         self._ended = True
-        if status is None:
-            status, error = self.outcome
+        if status is None or (status == "failed" and self._outcome[0] == "killed"):
+            status, error = self._expected()
         deadline = time.monotonic() + (self.end_seconds if seconds is None else seconds)
         self._wait_settled(deadline)
         self.journal.write_json(
             frames.END,
             {"status": status, "error": error, "time": time.time(), "calls": self.journal.calls},
         )
+        self.journal.catch_up()  # the trackers wait for the end as well
         for consumer in self.consumers.values():
             consumer.hurry()
         for consumer in self.consumers.values():
@@ -203,6 +226,14 @@ class Recorder:
         self.journal.forget()
 
 
+def _all_ready(flat: Values) -> bool:
+    """Whether the values of a call can be read; a device that fails is asked for them at once."""
+    try:
+        return all(value.ready() for value in flat.values if isinstance(value, Deferred))
+    except Exception:  # noqa: BLE001 - reading says what it was
+        return True
+
+
 def whole_step(step: Any, notices: Notices) -> int:
     """Return ``step`` as an int; it may be a 0-d tensor, a numpy integer or a whole float.
 
@@ -216,7 +247,7 @@ def whole_step(step: Any, notices: Notices) -> int:
         if isinstance(step, (str, bytes)):
             raise TypeError(f"log(step={step!r}): a step is a whole number or None.") from None
         try:
-            whole = int(step)
+            whole = int(step.item() if getattr(step, "size", None) == 1 else step)
         except TypeError:
             raise TypeError(
                 f"log(step={step!r}): a step is a whole number or None, not {type(step).__name__}."

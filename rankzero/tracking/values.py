@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Plain = float | int | bool | str | None
 LONGEST_TEXT = 1_000_000
+DEEPEST = 50
 
 
 class Values(NamedTuple):
@@ -39,7 +40,7 @@ def flatten(values: Mapping[Any, Any], notices: Notices) -> Values:
     """
     keys: list[str] = []
     found: list[Plain | Deferred] = []
-    _flatten_into("", values, keys, found, notices, depth=0)
+    _flatten_into("", values, keys, found, notices, above=(id(values),))
     return Values(tuple(keys), tuple(found))
 
 
@@ -49,15 +50,24 @@ def _flatten_into(
     keys: list[str],
     found: list[Plain | Deferred],
     notices: Notices,
-    depth: int,
+    above: tuple[int, ...],
 ) -> None:
     for key, value in values.items():
         name = prefix + _key_text(key, notices)
-        if isinstance(value, Mapping) and depth < 50:
-            _flatten_into(f"{name}/", value, keys, found, notices, depth + 1)
-        else:
+        inner = _items(value) if id(value) not in above and len(above) < DEEPEST else None
+        if inner is None:
             keys.append(name)
             found.append(convert(name, value, notices))
+        else:
+            _flatten_into(f"{name}/", inner, keys, found, notices, (*above, id(value)))
+
+
+def _items(value: Any) -> Mapping[Any, Any] | None:
+    """Return the items of a mapping; None where it is none, or does not let itself be read."""
+    try:
+        return dict(value.items()) if isinstance(value, Mapping) else None
+    except Exception:  # noqa: BLE001 - whatever a foreign object raises, training goes on
+        return None
 
 
 def _key_text(key: Any, notices: Notices) -> str:
