@@ -15,7 +15,7 @@ from tests.tracking import trackers
 
 
 @pytest.fixture(autouse=True)
-def test_trackers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def trackers_of_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register the trackers for tests; let go of those that wait when the test is over."""
     for name, row in trackers.ROWS.items():
         monkeypatch.setitem(registry.ADAPTERS, name, row)
