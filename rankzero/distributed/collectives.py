@@ -10,13 +10,19 @@ raises the same error.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from rankzero.config.choices import unknown_choice
-from rankzero.distributed.nested import get_data_structure, leaves, recursively_apply
+from rankzero.distributed.nested import (
+    get_data_structure,
+    in_key_order,
+    leaves,
+    recursively_apply,
+)
 from rankzero.distributed.state import PartialState
 
 REDUCTIONS = ("mean", "sum", "min", "max", "none")
@@ -52,7 +58,7 @@ def gather(tensor: Any) -> Any:
     if _all_alike(tensor):
         gathered = _gather_packed(tensors)
     else:
-        gathered = _gather_ragged(tensors, _specs("gather", tensor))
+        gathered = _gather_ragged(tensors, _rows_of_all("gather", tensor))
     return _fill(tensor, gathered)
 
 
@@ -64,7 +70,7 @@ def _fill(structure: Any, values: list[torch.Tensor]) -> Any:
 
 def _all_alike(data: Any) -> bool:
     """Tell, on every rank alike, whether all hold the same structure, dtypes and shapes."""
-    text = repr(get_data_structure(data)).encode()
+    text = repr(_outline(data)).encode()
     digest = hashlib.blake2b(text, digest_size=16).digest()
     # Both signs of the digest, so that one maximum finds any rank that differs.
     mine = torch.frombuffer(bytearray(digest), dtype=torch.int32).to(torch.int64)
@@ -73,29 +79,36 @@ def _all_alike(data: Any) -> bool:
     return bool(torch.equal(header[:4], -header[4:]))
 
 
-def _specs(operation: str, data: Any) -> list[Any]:
-    """Return what each rank holds; raise on every rank where it cannot go together.
+def _outline(data: Any, rows: bool = True) -> Any:
+    """Return kinds of containers, keys, shapes and dtypes; the same for what goes together.
 
-    A spec is a list of (shape, dtype), one a tensor, shapes with at least one dimension.
+    Args:
+        data: A structure of tensors.
+        rows: Whether first dimensions count. Without them a 0-d tensor is like a 1-d one.
     """
+    if isinstance(data, torch.Tensor):
+        return tuple(data.shape if rows else data.shape[1:]), str(data.dtype)
+    if isinstance(data, Mapping):
+        return "mapping", [(repr(key), _outline(data[key], rows)) for key in in_key_order(data)]
+    if isinstance(data, (list, tuple)):
+        kind = "list" if isinstance(data, list) else "tuple"
+        return kind, [_outline(item, rows) for item in data]
+    return type(data).__name__
+
+
+def _rows_of_all(operation: str, data: Any) -> list[list[int]]:
+    """Return, for each rank, the first dimension of each tensor (1 for a 0-d one).
+
+    Raises:
+        DistributedOperationException: on every rank, where something else differs.
+    """
+    rows = [tensor.shape[0] if tensor.ndim else 1 for tensor in leaves(data)]
+    mine = (rows, repr(_outline(data, rows=False)), get_data_structure(data))
     everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, get_data_structure(data))
-    specs = [[(s or (1,), dtype) for s, dtype in _pairs(structure)] for structure in everyone]
-    tails = {tuple((shape[1:], dtype) for shape, dtype in spec) for spec in specs}
-    if len(tails) > 1:
-        raise mismatch(operation, everyone)
-    return specs
-
-
-def _pairs(structure: Any) -> list[Any]:
-    """Return the (shape, dtype) pairs of what ``get_data_structure`` made, in order."""
-    if isinstance(structure, tuple) and len(structure) == 2 and isinstance(structure[1], str):
-        return [structure] if isinstance(structure[0], tuple) else []
-    if isinstance(structure, dict):
-        structure = list(structure.values())
-    if isinstance(structure, (list, tuple)):
-        return [pair for item in structure for pair in _pairs(item)]
-    return []
+    dist.all_gather_object(everyone, mine)
+    if len({outline for _, outline, _ in everyone}) > 1:
+        raise mismatch(operation, [structure for _, _, structure in everyone])
+    return [rows for rows, _, _ in everyone]
 
 
 def mismatch(operation: str, everyone: list[Any]) -> DistributedOperationException:
@@ -126,11 +139,10 @@ def _gather_packed(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return results
 
 
-def _gather_ragged(tensors: list[torch.Tensor], specs: list[Any]) -> list[torch.Tensor]:
+def _gather_ragged(tensors: list[torch.Tensor], rows_of_all: list[list[int]]) -> list[torch.Tensor]:
     """Gather tensors whose first dimensions differ: padded to the longest, then cut."""
     results = []
-    for i, tensor in enumerate(tensors):
-        rows = [spec[i][0][0] for spec in specs]
+    for tensor, rows in zip(tensors, zip(*rows_of_all, strict=True), strict=True):
         padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
         padded[: tensor.shape[0]] = tensor
         whole = _gather_packed([padded])[0].reshape(len(rows), max(rows), *tensor.shape[1:])
@@ -182,8 +194,15 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
     return recursively_apply(send, tensor, error_on_other_type=True)
 
 
-def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace the items of ``object_list``, in place, by those of rank ``from_process``."""
+def broadcast_object_list(object_list: Any, from_process: int = 0) -> list[Any]:
+    """Replace the items of ``object_list``, in place, by those of rank ``from_process``.
+
+    Raises:
+        TypeError: it is not a list.
+    """
+    if not isinstance(object_list, list):
+        kind = type(object_list).__name__
+        raise TypeError(f"object_list is a {kind}: write a list, whose items can be replaced.")
     if not _alone():
         dist.broadcast_object_list(object_list, src=from_process)
     return object_list
@@ -248,7 +267,7 @@ def pad_across_processes(
         return tensor
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, [tuple(t.shape) for t in leaves(tensor)])
-    if len({len(shapes) for shapes in everyone}) > 1:
+    if len({tuple(map(len, shapes)) for shapes in everyone}) > 1:
         raise mismatch("pad_across_processes", everyone)
     index = iter(range(len(everyone[0])))
 
@@ -256,9 +275,7 @@ def pad_across_processes(
         i = next(index)
         if not -value.ndim <= dim < value.ndim:
             return value
-        longest = max(
-            shapes[i][dim] for shapes in everyone if -len(shapes[i]) <= dim < len(shapes[i])
-        )
+        longest = max(shapes[i][dim] for shapes in everyone)
         size = value.shape[dim]
         if size == longest:
             return value

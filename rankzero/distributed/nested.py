@@ -44,6 +44,8 @@ def recursively_apply(
 ) -> Any:
     """Apply ``func`` to each leaf that ``test_type`` accepts; the structure's types are kept.
 
+    Mappings are walked in the order of their keys (``in_key_order``), and keep their own.
+
     Args:
         func: Called as ``func(leaf, *args, **kwargs)``.
         data: Lists, tuples, namedtuples and mappings, nested in any way.
@@ -60,7 +62,8 @@ def recursively_apply(
         if isinstance(value, (list, tuple)):
             return honor_type(value, (walk(item) for item in value))
         if isinstance(value, Mapping):
-            items = {key: walk(item) for key, item in value.items()}
+            walked = {key: walk(value[key]) for key in in_key_order(value)}
+            items = {key: walked[key] for key in value}
             return items if type(value) is dict else _mapping_like(value, items)
         if test_type(value):
             return func(value, *args, **kwargs)
@@ -72,6 +75,15 @@ def recursively_apply(
         return value
 
     return walk(data)
+
+
+def in_key_order(mapping: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys in an order that does not depend on how they were put in.
+
+    Ranks may have put the same keys in in different orders; what they exchange belongs together by
+    key.
+    """
+    return sorted(mapping, key=lambda key: (type(key).__name__, repr(key)))
 
 
 def _mapping_like(mapping: Mapping[Any, Any], items: dict[Any, Any]) -> Any:

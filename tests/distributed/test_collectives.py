@@ -120,11 +120,13 @@ def _mismatch(kind: str) -> None:
         "dtype": torch.zeros(2, dtype=[torch.float32, torch.int64][rank]),
         "structure": [torch.zeros(1)] * (rank + 1),
         "ndim": torch.zeros([1] * (rank + 1)),
+        "keys": {["loss", "accuracy"][rank]: torch.zeros(1)},
+        "container": [[torch.zeros(1)], {"loss": torch.zeros(1)}][rank],
     }[kind]
     gather(data)
 
 
-@pytest.mark.parametrize("kind", ["width", "dtype", "structure", "ndim"])
+@pytest.mark.parametrize("kind", ["width", "dtype", "structure", "ndim", "keys", "container"])
 def test_what_cannot_be_gathered_is_an_error_on_every_rank_that_shows_all_shapes(kind: str) -> None:
     failures = run_ranks_failing(_mismatch, 2, kind)
     assert failures[0] == failures[1]
@@ -133,6 +135,36 @@ def test_what_cannot_be_gathered_is_an_error_on_every_rank_that_shows_all_shapes
     assert message.startswith("gather: ")
     assert "rank 0:" in message
     assert "rank 1:" in message
+
+
+def _keys_in_another_order() -> dict:
+    rank = PartialState().process_index
+    values = {"a": torch.tensor(1.0 + rank), "b": torch.tensor(10.0 + rank)}
+    rows = {"a": torch.ones(1 + rank), "b": torch.zeros(1)}
+    if rank:
+        values, rows = dict(reversed(values.items())), dict(reversed(rows.items()))
+    padded = pad_across_processes(rows)
+    ragged = gather(rows)
+    return {
+        "gathered": {key: value.tolist() for key, value in gather(values).items()},
+        "order": list(gather(values)) == list(values),
+        "reduced": {key: value.item() for key, value in reduce(values, "sum").items()},
+        "padded": {key: len(value) for key, value in padded.items()},
+        "ragged": {key: len(value) for key, value in ragged.items()},
+        "sent": {key: value.item() for key, value in broadcast(values).items()},
+    }
+
+
+def test_what_is_in_mappings_belongs_together_by_key() -> None:
+    for got in run_ranks(_keys_in_another_order, 2):
+        assert got == {
+            "gathered": {"a": [1, 2], "b": [10, 11]},
+            "order": True,
+            "reduced": {"a": 3, "b": 21},
+            "padded": {"a": 2, "b": 1},
+            "ragged": {"a": 3, "b": 2},
+            "sent": {"a": 1, "b": 10},
+        }
 
 
 def _debug_mismatch(operation: str) -> None:
@@ -244,6 +276,24 @@ def test_pad_across_processes_evens_out_one_dimension_and_keeps_the_dtype() -> N
     assert second["x"] == second["first"] == [[2, 2], [2, 2]]
     assert first["scalar"] == second["scalar"] == 5
     assert first["negative"]
+
+
+def _bad_padding() -> None:
+    pad_across_processes(torch.ones([1] * (PartialState().process_index + 1)))
+
+
+def _bad_list() -> None:
+    PartialState()
+    broadcast_object_list((1,))
+
+
+def test_what_cannot_be_padded_or_replaced_is_an_error_on_every_rank() -> None:
+    for name, message in run_ranks_failing(_bad_padding, 2):
+        assert name == "DistributedOperationException"
+        assert "pad_across_processes: " in message
+    for name, message in run_ranks_failing(_bad_list, 2):
+        assert name == "TypeError"
+        assert message.startswith("object_list is a tuple: write")
 
 
 def test_pad_input_tensors_makes_a_batch_divide() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rankzero.distributed.collectives import gather
+from rankzero.distributed.collectives import gather, mismatch
+from rankzero.distributed.nested import get_data_structure, in_key_order
 from rankzero.training.data.sharding import ShortStep
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def gather_for_metrics(
     * a tensor or array of shape (samples, ...): put together along the first dimension, in the order
       of the loader, and trimmed in a step with repeated samples. One whose first dimension is no
       multiple of the number of samples is not per sample, and is not trimmed;
-    * a 0-d tensor: one value a rank, not trimmed;
+    * a 0-d tensor: one value a rank, without the ranks that hold nothing but repeated samples;
     * a list, or a tuple of plain values such as strings: one element a sample; put together and
       trimmed. So is every list where ``use_gather_object`` is set;
     * None on every rank: None;
-    * anything else: a list of one value a rank, not trimmed.
+    * anything else: a list of one value a rank, trimmed as 0-d tensors are.
 
     Without ``even_batches`` the later ranks may be without a batch in the last step. They are not
     waited for; the ranks that have one collect it among themselves. Rank 0 always has one: read
@@ -52,6 +52,10 @@ def gather_for_metrics(
 
     Returns:
         The same structure on every rank that took part.
+
+    Raises:
+        DistributedOperationException: on every rank, where structures, or shapes beyond the number
+            of samples, differ between ranks.
     """
     if not _meet():
         return data
@@ -65,9 +69,7 @@ def gather_for_metrics(
         together = gather(data)
     else:
         together = _gather_objects(data, present, use_gather_object)
-    if step is None or step.samples is None or step.total in (None, step.samples):
-        return together
-    return _map_samples(partial(_trim, step=step), together, use_gather_object)
+    return together if step is None else _trim_like(data, together, step, use_gather_object)
 
 
 def _meet() -> bool:
@@ -81,10 +83,21 @@ def _short_step(gradient_state: GradientState) -> ShortStep | None:
     return step if isinstance(step, ShortStep) else None
 
 
+def _trim_like(mine: Any, together: Any, step: ShortStep, use_gather_object: bool) -> Any:
+    """Take what was only repeated off the values of all ranks; ``mine`` is one rank's part."""
+    if _is_structure(mine, use_gather_object):
+        pairs = zip(_fields(mine), _fields(together), strict=True)
+        return _rebuild(mine, [_trim_like(a, b, step, use_gather_object) for a, b in pairs])
+    if together is None:
+        return None
+    by_sample = mine.ndim > 0 if _is_array(mine) else isinstance(mine, (list, tuple))
+    return _trim(together, step) if by_sample else together[: step.holders]
+
+
 def _trim(samples: Any, step: ShortStep) -> Any:
     """Cut the repeated samples off what all ranks hold; several values a sample are kept together."""
-    assert step.samples is not None  # noqa: S101 -- checked by the caller
-    assert step.total is not None  # noqa: S101
+    if step.samples is None or step.total in (None, step.samples):
+        return samples  # nothing was repeated, or what was is not there
     each, rest = divmod(len(samples), step.total)
     if rest:
         logger.warning(
@@ -132,9 +145,10 @@ def _only_tensors(data: Any) -> bool:
 
 
 def _rebuild(like: Any, parts: list[Any]) -> Any:
-    """Return a structure like ``like`` with other fields."""
+    """Return a structure like ``like`` with other fields, given in the order of ``_fields``."""
     if isinstance(like, Mapping):
-        pairs = dict(zip(like, parts, strict=True))
+        by_key = dict(zip(in_key_order(like), parts, strict=True))
+        pairs = {key: by_key[key] for key in like}
         return pairs if type(like) is dict else _mapping_like(like, pairs)
     if hasattr(like, "_fields"):
         return type(like)(*parts)
@@ -150,7 +164,16 @@ def _mapping_like(like: Mapping[Any, Any], pairs: dict[Any, Any]) -> Any:
 
 
 def _fields(data: Any) -> Sequence[Any]:
-    return list(data.values()) if isinstance(data, Mapping) else list(data)
+    if isinstance(data, Mapping):
+        return [data[key] for key in in_key_order(data)]
+    return list(data)
+
+
+def _layout(data: Any) -> Any:
+    """Return what has to be the same on all ranks for their fields to belong together."""
+    if isinstance(data, Mapping):
+        return "mapping", tuple(map(repr, in_key_order(data)))
+    return (type(data).__name__, len(data)) if isinstance(data, (list, tuple)) else type(data)
 
 
 def _map_samples(function: Callable[[Any], Any], data: Any, use_gather_object: bool) -> Any:
@@ -187,6 +210,8 @@ def _merge(parts: list[Any], device: torch.device | None, use_gather_object: boo
     if isinstance(first, np.ndarray):
         return np.concatenate(parts) if first.ndim else np.stack(parts)
     if any(_is_structure(part, use_gather_object) for part in parts):
+        if len(set(map(_layout, parts))) > 1:
+            raise mismatch("gather_for_metrics", [get_data_structure(part) for part in parts])
         columns = zip(*map(_fields, parts), strict=True)
         return _rebuild(first, [_merge(list(c), device, use_gather_object) for c in columns])
     if isinstance(first, (list, tuple)):

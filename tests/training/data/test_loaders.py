@@ -19,7 +19,7 @@ from torch.utils.data import (
 from rankzero import Accelerator, DataLoaderConfiguration
 from rankzero.data_loader import DataLoaderShard, SeedableRandomSampler, prepare_data_loader
 from rankzero.state import GradientState, PartialState
-from tests.ranks import run_ranks
+from tests.ranks import run_ranks, run_ranks_failing
 
 
 def ids(batch: Any) -> list[int]:
@@ -295,6 +295,10 @@ def _odd_metrics() -> dict:
     results: dict[str, Any] = {}
     for batch in loader:
         results["scalar"] = accelerator.gather_for_metrics(torch.tensor(rank)).tolist()
+        named = {"a": [f"a{i}" for i in batch.tolist()], "b": batch * 10, "n": rank}
+        if rank:
+            named = dict(reversed(named.items()))
+        results["named"] = accelerator.gather_for_metrics(named)
         tokens = batch.repeat_interleave(2)
         results["tokens"] = accelerator.gather_for_metrics(tokens).tolist()
         results["objects"] = accelerator.gather_for_metrics(batch.tolist(), use_gather_object=True)
@@ -305,9 +309,46 @@ def _odd_metrics() -> dict:
 def test_what_is_not_one_value_a_sample_is_trimmed_in_proportion_or_kept() -> None:
     for got in run_ranks(_odd_metrics, 2):
         assert got["scalar"] == [0, 1]
+        assert got["named"]["a"] == ["a0", "a1", "a2"]
+        assert got["named"]["b"].tolist() == [0, 10, 20]
+        assert got["named"]["n"] == [0, 1]
         assert got["tokens"] == [0, 0, 1, 1, 2, 2]
         assert got["objects"] == [0, 1, 2]
         assert got["none"] == {"a": None, "b": ["x"] * 3}
+
+
+def _one_value_a_rank() -> list:
+    accelerator = Accelerator()
+    got = []
+    for size in (1, 2):
+        loader = accelerator.prepare(DataLoader(list(range(5)), batch_size=size))
+        for batch in loader:
+            mean = batch.float().mean()
+            told = accelerator.gather_for_metrics({"mean": mean, "number": mean.item()})
+            assert told["mean"].tolist() == told["number"]
+            assert accelerator.gather_for_metrics(mean).tolist() == told["number"]
+        got.append(told["number"])
+    return got
+
+
+def test_one_value_a_rank_is_kept_of_ranks_that_hold_something_real(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for got in run_ranks(_one_value_a_rank, 3):
+        # Five samples: the last step has samples 3 and 4, or, two by two, sample 4 on rank 2.
+        assert got == [[3, 4], [0.5, 2.5, 2.0]]
+    assert capfd.readouterr().err == ""
+
+
+def _other_fields() -> None:
+    accelerator = Accelerator()
+    accelerator.gather_for_metrics({["loss", "accuracy"][accelerator.process_index]: "x"})
+
+
+def test_other_fields_on_another_rank_are_an_error_on_every_rank() -> None:
+    for name, message in run_ranks_failing(_other_fields, 2):
+        assert name == "DistributedOperationException"
+        assert "{'accuracy': 'x'}" in message
 
 
 def _dropped() -> list:
