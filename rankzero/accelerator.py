@@ -54,9 +54,11 @@ class Accelerator:
         later: Arguments of Accelerate that this version does not act on: each raises unless unset.
 
     Raises:
-        ValueError: a value that is not known, or settings that contradict each other or those of
-            an Accelerator made before in the same process.
-        NotImplementedError: an argument that this version does not act on.
+        TypeError: an argument of the wrong kind.
+        ValueError: a value that is not known, settings that contradict each other, or another
+            ``mixed_precision`` or ``cpu`` than that of an Accelerator made before in the process.
+        NotImplementedError: an argument, or a variable that a launcher has set, that this version
+            does not act on.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Accelerator:
             deepspeed_plugins=deepspeed_plugins,
             parallelism_config=parallelism_config,
         )
+        arguments.refuse_later_settings()
+        arguments.check_generators(rng_types)
         handlers = arguments.handlers_by_class(kwargs_handlers)
         self.ddp_handler = handlers.get(DistributedDataParallelKwargs)
         self.scaler_handler = handlers.get(GradScalerKwargs)
@@ -401,15 +405,17 @@ class Accelerator:
 
     def clip_grad_norm_(
         self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float = 2
-    ) -> torch.Tensor | None:
+    ) -> torch.Tensor:
         """Clip by the joint norm on a synchronising step.
 
+        On an accumulating step gradients are not complete, and are left alone.
+
         Returns:
-            The norm before clipping, a 0-d tensor; None on an accumulating step, where gradients
-            are not complete and are left alone.
+            The norm before clipping, a 0-d tensor; on an accumulating step that of what this rank
+            has so far.
         """
         if not self.sync_gradients:
-            return None
+            return self._engine.grad_norm(parameters, norm_type) / self._precision.scale
         self.unscale_gradients()
         return self._engine.clip_grad_norm_(parameters, max_norm, norm_type)
 

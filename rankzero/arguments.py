@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
-from rankzero.config.environment import find_setting, read_int
+from rankzero.config.enums import RNGType
+from rankzero.config.environment import find_setting, parse_bool, read_int
 from rankzero.config.plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -25,6 +28,50 @@ HANDLERS = (
 )
 
 
+# Settings of Accelerate's launcher that ask for what this version does not do.
+LATER_SETTINGS = ("USE_FSDP", "USE_DEEPSPEED", "USE_MEGATRON_LM", "USE_PARALLELISM_CONFIG")
+
+
+def refuse_later_settings(environ: Mapping[str, str] | None = None) -> None:
+    """Raise for the first environment variable that asks for what this version does not do."""
+    for name in LATER_SETTINGS:
+        found = find_setting(name, environ)
+        if found is not None and parse_bool(*found):
+            raise _not_built(*found)
+    found = find_setting("DYNAMO_BACKEND", environ)
+    if found is not None and found[1].lower() != "no":
+        raise _not_built(*found)
+
+
+def _not_built(variable: str, value: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{variable}={value}: this version of rankzero does not act on {variable}; unset it."
+    )
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Check that an argument is left open or of its kind.
+
+    Raises:
+        TypeError: names the argument, its value and the kind.
+    """
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name}={value!r}: pass a {kind.__name__}.")
+
+
+def check_generators(rng_types: Sequence[Any] | None) -> None:
+    """Check the names of generators that are brought into step.
+
+    Raises:
+        TypeError: they are not in a list.
+        ValueError: one is not known.
+    """
+    if isinstance(rng_types, str):
+        raise TypeError(f"rng_types={rng_types!r}: write a list, such as [{rng_types!r}].")
+    for name in rng_types or ():
+        RNGType.parse("rng_types", name)
+
+
 def refuse_later_arguments(**arguments: Any) -> None:
     """Raise for the first argument that asks for what this version does not do."""
     for name, value in arguments.items():
@@ -39,9 +86,12 @@ def handlers_by_class(handlers: Sequence[KwargsHandler] | None) -> dict[Any, Any
     """Return settings objects by their class.
 
     Raises:
+        TypeError: not a list.
         ValueError: an object of another kind, or two of one class.
     """
     found: dict[Any, Any] = {}
+    if isinstance(handlers, KwargsHandler):
+        raise TypeError(f"kwargs_handlers={handlers!r}: write a list of settings objects.")
     for handler in handlers or ():
         if not isinstance(handler, HANDLERS):
             names = ", ".join(kind.__name__ for kind in HANDLERS)
@@ -56,6 +106,9 @@ def handlers_by_class(handlers: Sequence[KwargsHandler] | None) -> dict[Any, Any
 
 def project_configuration(project_dir: Any, config: ProjectConfiguration | None) -> Any:
     """Return the project's settings, with ``project_dir`` put in where it was left open."""
+    check_kind("project_config", config, ProjectConfiguration)
+    if project_dir is not None and not isinstance(project_dir, (str, os.PathLike)):
+        raise TypeError(f"project_dir={project_dir!r}: write a path.")
     if config is None:
         return ProjectConfiguration(project_dir=project_dir)
     if project_dir is not None:
@@ -72,8 +125,16 @@ def loader_configuration(
     split_batches: bool | None, config: DataLoaderConfiguration | None
 ) -> DataLoaderConfiguration:
     """Return how loaders are divided; ``split_batches`` is the older place of that field."""
+    check_kind("split_batches", split_batches, bool)
+    check_kind("dataloader_config", config, DataLoaderConfiguration)
     if config is None:
         return DataLoaderConfiguration(split_batches=bool(split_batches))
+    for name in ("dispatch_batches", "use_stateful_dataloader"):
+        if getattr(config, name):
+            raise NotImplementedError(
+                f"dataloader_config.{name}={getattr(config, name)!r} is not built yet in this version "
+                "of rankzero: leave it out."
+            )
     if split_batches is not None and split_batches != config.split_batches:
         raise ValueError(
             f"split_batches={split_batches!r} and dataloader_config.split_batches="
@@ -83,13 +144,16 @@ def loader_configuration(
 
 
 def accumulation_plugin(
-    steps: int, plugin: GradientAccumulationPlugin | None
+    steps: Any, plugin: GradientAccumulationPlugin | None
 ) -> GradientAccumulationPlugin:
     """Return the accumulation in force: the plugin's, the argument's, or what the launcher set.
 
     The argument's default, 1, counts as unset: the launcher's flag or environment then decides.
     """
     name = "gradient_accumulation_steps"
+    check_kind("gradient_accumulation_plugin", plugin, GradientAccumulationPlugin)
+    if not isinstance(steps, (bool, int)) and isinstance(steps, Integral):
+        steps = int(steps)  # numpy's
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"{name}={steps!r}: write a whole number of at least 1.")
     if plugin is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,6 +46,66 @@ def test_settings_objects_are_known_and_given_once() -> None:
         Accelerator(kwargs_handlers=[3])
     with pytest.raises(ValueError, match="two AutocastKwargs"):
         Accelerator(kwargs_handlers=[AutocastKwargs(), AutocastKwargs()])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kwargs_handlers": AutocastKwargs()}, "kwargs_handlers=.*write a list"),
+        ({"dataloader_config": {"split_batches": True}}, "dataloader_config=.*DataLoaderConfig"),
+        ({"project_config": "runs"}, "project_config='runs': pass a ProjectConfiguration"),
+        ({"gradient_accumulation_plugin": 4}, "gradient_accumulation_plugin=4: pass a"),
+        ({"split_batches": "no"}, "split_batches='no': pass a bool"),
+        ({"project_dir": 5}, "project_dir=5: write a path"),
+        ({"rng_types": "torch"}, r"rng_types='torch': write a list, such as \['torch'\]"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_turned_down_by_name(
+    arguments: dict[str, object], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        Accelerator(**arguments)
+
+
+def test_a_generator_that_is_not_known_is_turned_down() -> None:
+    with pytest.raises(ValueError, match="rng_types='troch'.*Did you mean 'torch'"):
+        Accelerator(rng_types=["troch"])
+
+
+@pytest.mark.parametrize("option", ["dispatch_batches", "use_stateful_dataloader"])
+def test_a_loader_option_of_a_later_version_is_turned_down_at_once(option: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"dataloader_config.{option}=True"):
+        Accelerator(dataloader_config=DataLoaderConfiguration(**{option: True}))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "unset"),
+    [
+        ("ACCELERATE_USE_FSDP", "true", "false"),
+        ("RANKZERO_USE_DEEPSPEED", "1", "0"),
+        ("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR", "no"),
+    ],
+)
+def test_a_variable_that_asks_for_a_later_version_is_turned_down_never_ignored(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, unset: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(NotImplementedError, match=f"{variable}={value}: .*unset it"):
+        Accelerator()
+    monkeypatch.setenv(variable, unset)
+    Accelerator()
+
+
+def test_a_precision_that_the_environment_misspells_is_turned_down_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf61")
+    with pytest.raises(ValueError, match="ACCELERATE_MIXED_PRECISION='bf61'.*'bf16'"):
+        Accelerator()
+
+
+def test_a_number_of_steps_may_be_numpys() -> None:
+    assert Accelerator(gradient_accumulation_steps=np.int64(4)).gradient_accumulation_steps == 4
 
 
 def test_two_spellings_of_one_setting_must_agree(tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankzero.cli.parser import CommandError, Parser
+
+if TYPE_CHECKING:
+    from rankzero.tracking.reader import RunRecord
 
 
 def run(arguments: list[str]) -> int:
@@ -33,21 +37,30 @@ def run(arguments: list[str]) -> int:
     from rich.console import Console
 
     from rankzero.review.terminal import print_review
-    from rankzero.tracking.reader import read_run
 
     # A metric may be named in letters that the terminal's encoding lacks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    try:
-        records = [read_run(folder) for folder in folders]
-    except OSError as error:
-        raise CommandError(f"a run at {str(path)!r} can't be read: {error}", 1) from error
+    records = [record for record in map(read_or_say, folders) if record is not None]
+    if not records:
+        raise CommandError(f"no run at {str(path)!r} can be read.", 1)
     records.sort(key=lambda record: record.info.started)  # folders may have been renamed
     console = Console(highlight=False)
     with console.capture() as captured:  # printed by us, since rich exits where a reader went away
         print_review(records, path, console)
     print(captured.get(), end="")
     return 0
+
+
+def read_or_say(folder: Path) -> RunRecord | None:
+    """Return a run; None, having said why, where its journal can't be read."""
+    from rankzero.tracking.reader import read_run
+
+    try:
+        return read_run(folder)
+    except OSError as error:
+        print(f"rankzero review: the run {str(folder)!r} can't be read: {error}", file=sys.stderr)
+        return None
 
 
 def runs_at(path: Path) -> list[Path]:

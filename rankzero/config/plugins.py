@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from rankzero.config.enums import DDPCommunicationHookType
@@ -124,8 +124,8 @@ class ProjectConfiguration:
         save_on_each_node: Write on the first rank of each node, for nodes without a shared disk.
     """
 
-    project_dir: str | Path | None = None
-    logging_dir: str | Path | None = None
+    project_dir: str | os.PathLike[str] | None = None
+    logging_dir: str | os.PathLike[str] | None = None
     automatic_checkpoint_naming: bool = False
     total_limit: int | None = None
     iteration: int = 0
@@ -134,7 +134,7 @@ class ProjectConfiguration:
     def __post_init__(self) -> None:
         self.set_directories(self.project_dir)
 
-    def set_directories(self, project_dir: str | Path | None = None) -> None:
+    def set_directories(self, project_dir: str | os.PathLike[str] | None = None) -> None:
         """Set ``project_dir``, and ``logging_dir`` too where it was left open."""
         self.project_dir = project_dir
         if self.logging_dir is None:
@@ -160,7 +160,9 @@ class GradientAccumulationPlugin(KwargsHandler):
 
     def __post_init__(self) -> None:
         if self.num_steps is not None and (
-            not isinstance(self.num_steps, int) or self.num_steps < 1
+            isinstance(self.num_steps, bool)
+            or not isinstance(self.num_steps, int)
+            or self.num_steps < 1
         ):
             raise ValueError(
                 f"num_steps={self.num_steps!r}: gradient accumulation takes a whole number of at least 1."

@@ -87,6 +87,12 @@ def share_of(inputs: Any, rank: int, world_size: int, apply_padding: bool = Fals
     if world_size == 1:
         return inputs
     if isinstance(inputs, Mapping):
+        for key, value in inputs.items():
+            if not hasattr(value, "__len__"):
+                raise TypeError(
+                    f"inputs[{key!r}]={value!r} has no length: split_between_processes divides lists, "
+                    "tuples, tensors, arrays and datasets."
+                )
         lengths = {key: len(value) for key, value in inputs.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(

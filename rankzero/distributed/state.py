@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from rankzero.config.enums import DistributedType, PrecisionType
-from rankzero.config.environment import read_bool, read_text
+from rankzero.config.environment import find_setting, read_bool
 from rankzero.config.plugins import GradientAccumulationPlugin
 from rankzero.distributed import guards, process_group
 from rankzero.distributed.devices import DeviceRow, chosen_index, find_device
@@ -259,14 +259,16 @@ class AcceleratorState:
             if value is not None:
                 raise NotImplementedError(f"{name}: this version of rankzero does not act on it.")
         self.__dict__ = self._shared_state
-        asked = mixed_precision if mixed_precision is not None else None
+        asked = mixed_precision
         if not self.initialized:
             if not _from_accelerator and not PartialState._shared_state:  # noqa: SLF001
                 raise ValueError(
                     "make an Accelerator first: AcceleratorState holds what it decided."
                 )
-            chosen = asked if asked is not None else read_text("MIXED_PRECISION")
-            precision = PrecisionType.parse("mixed_precision", chosen or "no")
+            source, chosen = "mixed_precision", asked
+            if asked is None:
+                source, chosen = find_setting("MIXED_PRECISION") or (source, "no")
+            precision = PrecisionType.parse(source, chosen)
             partial = PartialState(cpu, **kwargs)
             self._shared_state["_mixed_precision"] = precision.value
             self._shared_state["_partial"] = partial

@@ -101,7 +101,9 @@ def facts(record: RunRecord) -> Table:
     """Return when, how long, on what and with which settings the run went."""
     info = record.info
     steps = step_range(record)
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(info.started))
+    started = "at an unknown time"
+    if info.started:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(info.started))
     processes = f"{info.world_size} process{'es' * (info.world_size != 1)}"
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
@@ -182,8 +184,10 @@ def remarks(record: RunRecord, summaries: list[MetricSummary]) -> list[str]:
         for summary in summaries
         if summary.not_finite
     ]
-    if record.status == "crashed":
-        said.append("no end was recorded and the process is gone; every value logged is here")
+    if not record.info.started:
+        said.append("the journal does not tell how the run began: it is empty, or damaged")
+    elif record.status == "crashed":
+        said.append("no end was recorded and the process is gone; what the disk took is here")
     if record.skipped:
         said.append(f"{record.skipped} damaged stretches of the journal were passed over")
     return said

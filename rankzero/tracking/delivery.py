@@ -180,8 +180,8 @@ class Consumer:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         self._notices.warn_once(
             f"tracker {self.name}",
-            f"The tracker {self.name} fails ({said[:300]}). Training goes on, delivery is tried again, and"
-            f" the journal in {self._run.folder} keeps everything.",
+            f"The tracker {self.name} fails ({said[:300]}). Training goes on, and delivery from the"
+            f" journal in {self._run.folder} is tried again.",
         )
 
     def _store(self, offset: int) -> None:

@@ -307,6 +307,11 @@ class JournalWriter:
         except OSError as error:
             self._refused(error)
 
+    @property
+    def waiting(self) -> int:
+        """Number of records that the disk has not taken, or never will."""
+        return len(self._backlog) + self._lost
+
     def close(self) -> None:
         """Write what waits in memory, bring the file to the disk, and release it."""
         with self._lock:
@@ -318,7 +323,7 @@ class JournalWriter:
                 os.fsync(self._file)
             os.close(self._file)
             self._file = -1
-            lost = len(self._backlog) + self._lost
+            lost = self.waiting
         if lost:
             self._notices.warn_once(
                 "journal lost",

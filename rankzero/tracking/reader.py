@@ -84,11 +84,15 @@ def journal_of(path: str | os.PathLike[str]) -> Path:
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the folders of all runs at or under ``path``, newest last."""
+    """Return the folders of all runs at or under ``path``, in the order of their names.
+
+    Runs are named by the time they were started, so the newest is last, unless one was renamed.
+    """
     given = Path(path)
     if given.is_file():
         return [given.parent] if given.name == JOURNAL_NAME else []
-    return sorted((found.parent for found in given.rglob(JOURNAL_NAME)), key=lambda p: p.name)
+    found = (path.parent for path in given.rglob(JOURNAL_NAME) if path.is_file())
+    return sorted(found, key=lambda folder: folder.name)
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
@@ -183,6 +187,6 @@ def is_running(journal: Path, info: RunInfo) -> bool:
     import socket
     import time
 
-    if info.host == socket.gethostname():
+    if info.host in ("", socket.gethostname()):  # without a start there is no writer to speak of
         return False
     return time.time() - journal.stat().st_mtime < 60

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rankzero.tracking.adapter import Adapter
 
 SETTLE_SECONDS = 0.002
+FULL_DISK_SECONDS = 2.0
 
 
 class Recorder:
@@ -187,6 +188,8 @@ class Recorder:
             {"status": status, "error": error, "time": time.time(), "calls": self.journal.calls},
         )
         self.journal.catch_up()  # the trackers wait for the end as well
+        if self.journal.waiting:  # they won't come to it: the disk does not take it
+            deadline = min(deadline, time.monotonic() + FULL_DISK_SECONDS)
         for consumer in self.consumers.values():
             consumer.hurry()
         for consumer in self.consumers.values():
@@ -211,13 +214,14 @@ class Recorder:
     def _say_undelivered(self, consumer: Consumer) -> None:
         count = max(0, self.journal.calls - consumer.delivered)
         reason = f" ({consumer.failure})" if consumer.failure else ""
+        kept = "" if self.journal.waiting else f" The journal in {self.run.folder} has them all."
         logger.warning(
-            "The tracker %s has not taken %d of %d logged calls in time%s. The journal in %s keeps everything.",
+            "The tracker %s has not taken %d of %d logged calls in time%s.%s",
             consumer.name,
             count,
             self.journal.calls,
             reason,
-            self.run.folder,
+            kept,
         )
 
     def abandon(self) -> None:

@@ -64,6 +64,11 @@ class Precision:
             settings = scaler_kwargs or GradScalerKwargs()
             self.scaler = LossScaler(torch.amp.GradScaler(row.name, **settings.to_kwargs()))
 
+    @property
+    def scale(self) -> float:
+        """What losses are multiplied by, and gradients divided by before the optimizer's step."""
+        return 1.0 if self.scaler is None else float(self.scaler.scaler.get_scale())
+
     def autocast(self, handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """Return a context in which operations run in this precision."""
         settings = handler or self.autocast_kwargs

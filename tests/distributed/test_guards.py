@@ -138,6 +138,8 @@ def test_shares_of_tensors_arrays_and_datasets() -> None:
 def test_what_cannot_be_divided_is_turned_down() -> None:
     with pytest.raises(ValueError, match=r"lengths \{'a': 2, 'b': 3\}"):
         share_of({"a": [1, 2], "b": [1, 2, 3]}, 0, 2)
+    with pytest.raises(TypeError, match=r"inputs\['b'\]=5 has no length"):
+        share_of({"a": [1, 2], "b": 5}, 0, 2)
     with pytest.raises(TypeError, match="inputs=3: split_between_processes divides lists"):
         share_of(3, 0, 2)
 

@@ -47,6 +47,7 @@ def test_a_tracker_that_does_not_answer_delays_neither_the_loop_nor_the_others(
     assert tracker(Gated).ends == []
     (warning,) = warnings()
     assert "gated has not taken" in warning
+    assert "has them all" in warning
     assert "of 100 logged calls" in warning
     assert str(folder) in warning
     assert read_run(folder).status == "finished"

@@ -152,6 +152,19 @@ def test_what_the_disk_refuses_is_written_when_it_takes_it_again_with_one_warnin
     assert (record.status, record.skipped, record.calls) == ("finished", 0, 500)
 
 
+def test_a_disk_that_stays_full_is_told_as_that_and_nothing_is_said_to_be_there_that_is_not(
+    tmp_path: Path,
+) -> None:
+    for_ever = LIMITED.replace("resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\n", "")
+    code, _, err = run_script(for_ever.format(backlog=64 << 20), tmp_path)
+    record = the_run(tmp_path)
+    assert code == 0
+    assert record.status == "crashed"  # its end is not on the disk
+    assert f"lacks {500 - record.calls + 1} records" in err
+    assert "has them all" not in err
+    assert "Traceback" not in err
+
+
 def test_what_is_more_than_memory_is_to_hold_is_counted_as_lost(tmp_path: Path) -> None:
     code, _, err = run_script(LIMITED.format(backlog=1000), tmp_path)
     record = the_run(tmp_path)

@@ -111,12 +111,15 @@ def test_clipping_waits_for_the_whole_gradient() -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2)
     model = nn.Linear(1, 1, bias=False)
     model = accelerator.prepare(model)
-    norms = []
+    norms, grads = [], []
     for _ in range(2):
         with accelerator.accumulate(model):
             accelerator.backward(4 * model(torch.ones(1, 1)).sum())
             norms.append(accelerator.clip_grad_norm_(model.parameters(), 1.0))
-    assert norms[0] is None
+            grads.append(model.weight.grad.item())
+    # Half of the mean's gradient is there after the first of two batches, and is left as it is.
+    assert norms[0].item() == pytest.approx(2.0)
+    assert grads[0] == pytest.approx(2.0)
     assert norms[1].item() == pytest.approx(4.0)
     assert model.weight.grad.item() == pytest.approx(1.0)
     accelerator.clip_grad_value_(model.parameters(), 0.25)

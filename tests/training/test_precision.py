@@ -116,6 +116,20 @@ def test_an_infinite_gradient_skips_the_step_and_the_schedule_and_lowers_the_sca
     assert scheduler.get_last_lr() == [0.5]
 
 
+def test_the_norm_on_an_accumulating_step_is_told_without_the_scale() -> None:
+    accelerator = Accelerator(
+        mixed_precision="fp16",
+        gradient_accumulation_steps=2,
+        kwargs_handlers=[GradScalerKwargs(init_scale=8.0)],
+    )
+    model = nn.Linear(1, 1, bias=False)
+    model, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with accelerator.accumulate(model):
+        accelerator.backward(4 * model(torch.ones(1, 1)).sum())
+        assert accelerator.clip_grad_norm_(model.weight, 1.0).item() == pytest.approx(2.0)
+    assert model.weight.grad.item() == 16.0  # left alone: it is scaled, and half of the mean's
+
+
 def test_gradients_are_unscaled_once_however_often_they_are_clipped() -> None:
     accelerator, model, optimizer, _ = fp16_training()
     accelerator.backward(4 * model(torch.ones(1, 1)).sum())

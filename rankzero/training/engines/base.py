@@ -81,6 +81,13 @@ class Engine(ABC):
         """
         return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 
+    def grad_norm(self, parameters: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        """Return the joint norm of this rank's gradients, a 0-d tensor; they are left alone."""
+        if isinstance(parameters, torch.Tensor):
+            parameters = [parameters]
+        grads = [p.grad for p in parameters if p.grad is not None]
+        return nn.utils.get_total_norm(grads, norm_type)
+
     def clip_grad_value_(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
         """Clamp each element of the gradients to [-clip_value, clip_value]."""
         nn.utils.clip_grad_value_(parameters, clip_value)
