@@ -7,6 +7,7 @@ import json
 import math
 import textwrap
 import time
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from rankzero.tracking.adapter import Adapter, MissingPackage
@@ -43,6 +44,15 @@ class TensorBoardAdapter(Adapter):
         self._writer: Any = None
         self._file: Any = None
         self._unflushed: list[Callable[[], None]] = []
+
+    @classmethod
+    def check_init_options(cls, options: Mapping[str, Any]) -> None:
+        """Raise for an option that SummaryWriter does not know, or for a number that is none."""
+        super().check_init_options(options)
+        for name in ("max_queue", "flush_secs", "purge_step"):
+            value = options.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise TypeError(f"init_kwargs['tensorboard'][{name!r}]={value!r} is not a number.")
 
     def open(self) -> None:
         """Import torch.utils.tensorboard (seconds) and open the event file."""

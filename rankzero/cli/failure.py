@@ -122,12 +122,30 @@ def first_failure(failures: Iterable[RankFailure]) -> RankFailure:
     return min(failures, key=lambda f: (f.taken_down, f.lost_contact, f.when, f.rank))
 
 
-def describe(failures: Iterable[RankFailure], world_size: int) -> str:
-    """Return the closing block: who failed first and how, who else, and last the traceback."""
+def listed(ranks: Iterable[int]) -> str:
+    """Return ``rank 1``, ``ranks 1, 2``, or nothing where there is none."""
+    names = [str(rank) for rank in ranks]
+    return f"rank{'s' * (len(names) > 1)} {', '.join(names)}" if names else ""
+
+
+def describe(
+    failures: Iterable[RankFailure], world_size: int, ended_well: Iterable[int] = ()
+) -> str:
+    """Return the closing block: who failed first and how, who else, and last the traceback.
+
+    Args:
+        failures: how each rank ended that did not end well.
+        world_size: number of ranks.
+        ended_well: ranks that had ended with exit code 0 before the first one failed.
+    """
     failures = sorted(failures, key=lambda f: f.rank)
     first = first_failure(failures)
     headline = f"rankzero launch: rank {first.rank} of {world_size} failed first: {first.cause} "
     lines = ["", f"{headline}(pid {first.pid} on {socket.gethostname()})."]
+    gone = listed(ended_well)
+    if gone:
+        hint = "; a rank that waits for one that has ended fails" * first.lost_contact
+        lines.append(f"  ended before it, with exit code 0: {gone}{hint}")
     for other in failures:
         if other is first or other.taken_down:
             continue
@@ -135,11 +153,9 @@ def describe(failures: Iterable[RankFailure], world_size: int) -> str:
             lines.append(f"  rank {other.rank} lost contact and failed after it")
             continue
         lines.append(f"  rank {other.rank} failed after it: {other.summary or other.cause}")
-    ended = [str(f.rank) for f in failures if f.taken_down]
+    ended = listed(f.rank for f in failures if f.taken_down)
     if ended:
-        lines.append(
-            f"  ended because of it: rank{'s' if len(ended) > 1 else ''} {', '.join(ended)}"
-        )
+        lines.append(f"  ended because of it: {ended}")
     if first.traceback:
         lines += [f"  what rank {first.rank} was doing:", "", first.traceback.rstrip("\n")]
     return "\n".join(lines) + "\n"

@@ -60,7 +60,8 @@ def main() -> NoReturn:
             code = stop.code if isinstance(stop.code, int) else 1
             record(without_own_frames(stop), code)
             limit_exit_time(code)
-        raise
+        # As it stands now: a tracker's may want to know, of a bare `raise SystemExit` as well.
+        sys.exit(stop.code)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher is to show it
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         record(without_own_frames(error), code)

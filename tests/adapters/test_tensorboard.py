@@ -222,6 +222,10 @@ def test_an_option_it_does_not_know_is_turned_down(make_run: Make) -> None:
     message = r"_kwargs\['tensorboard'\] has an unknown option 'flsh'. Known: "
     with pytest.raises(ValueError, match=f"init{message}'flush_secs'"):
         make_run(init_kwargs={"tensorboard": {"flsh": 1}})
+    with pytest.raises(
+        TypeError, match=r"\['tensorboard'\]\['flush_secs'\]='often' is not a number"
+    ):
+        make_run(init_kwargs={"tensorboard": {"flush_secs": "often"}})
     run = make_run()
     with pytest.raises(ValueError, match=f"log{message}'walltime'"):
         run.log({"loss": 0.5}, log_kwargs={"tensorboard": {"flsh": 1}})

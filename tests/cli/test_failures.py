@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from rankzero.cli.worker import GRACE_SECONDS
+from rankzero.tracking.reader import find_runs, read_run
 from tests.cli.commands import SCRIPTS, rankzero, start, status
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and sessions are POSIX's")
@@ -62,6 +63,30 @@ def test_the_rank_that_failed_is_told_last_and_gives_the_status(how: str) -> Non
     # No frame of the launcher's stands between the user and the error.
     assert "worker.py" not in run.stderr
     assert "runpy" not in run.stderr
+
+
+def test_a_rank_that_left_the_others_waiting_is_named() -> None:
+    run = rankzero("launch", *TWO_RANKS, SCRIPTS / "ending.py", "leave early", 1, timeout=60)
+    assert run.returncode == 1
+    lines = run.stderr.splitlines()
+    headline = next(n for n, line in enumerate(lines) if line.startswith("rankzero launch: "))
+    assert lines[headline].startswith("rankzero launch: rank 0 of 2 failed first: exit code 1 (")
+    assert lines[headline + 1].startswith(
+        "  ended before it, with exit code 0: rank 1; a rank that"
+    )
+
+
+def test_the_run_of_a_rank_that_raises_a_bare_systemexit_is_failed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from rankzero import tracking\n"
+        "tracking.init('p', logging_dir='runs').log({'a': 1.0}, step=0)\n"
+        "raise SystemExit(3)\n"
+    )
+    run = rankzero("launch", *TWO_RANKS, script, cwd=tmp_path, timeout=60)
+    assert run.returncode == 3
+    (folder,) = find_runs(tmp_path / "runs")
+    assert read_run(folder).status == "failed"
 
 
 def test_a_traceback_is_pythons_own() -> None:
