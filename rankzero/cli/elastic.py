@@ -118,14 +118,12 @@ class Agent(LocalElasticAgent):
         pids: process id of each local rank.
         error_files: where each local rank would leave its exception.
         failed_alone: local rank to exit code, of the ranks that had failed when the ending began.
-        ended_well: local ranks that had ended with exit code 0 by then.
         noticed: Unix time when the ending began.
     """
 
     pids: dict[int, int]
     error_files: dict[int, str]
     failed_alone: dict[int, int]
-    ended_well: list[int]
     noticed: float = 0.0
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -134,7 +132,7 @@ class Agent(LocalElasticAgent):
         context: Any = self._pcontext
         close = context.close
         self.pids, self.error_files = dict(context.pids()), dict(context.error_files)
-        self.failed_alone, self.ended_well, self.noticed = {}, [], 0.0
+        self.failed_alone, self.noticed = {}, 0.0
 
         def close_soon(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
             if not self.noticed:
@@ -144,7 +142,6 @@ class Agent(LocalElasticAgent):
                     for rank, handler in context.subprocess_handlers.items()
                 }
                 self.failed_alone = {rank: code for rank, code in codes.items() if code}
-                self.ended_well = [rank for rank, code in codes.items() if code == 0]
                 for name in handled_signals():
                     signal.signal(signal.Signals[name], self._kill_workers)
             close(death_sig, min(timeout, int(worker.GRACE_SECONDS)))
@@ -181,9 +178,10 @@ def run_many(job: Job) -> int:
         end_leftovers(agent)
         failures = read_failures(agent, result)
         sys.stdout.flush()
-        block = describe(failures, job.num_processes, agent.ended_well)
+        first = first_failure(failures)
+        block = describe(failures, job.num_processes, ended_before(agent, first.when))
         print(block, end="", file=sys.stderr)
-        return first_failure(failures).status
+        return first.status
 
 
 def make_agent(job: Job, logs: DefaultLogsSpecs) -> Agent:
@@ -263,6 +261,16 @@ def read_failures(agent: Agent, result: RunResult) -> list[RankFailure]:
             )
         )
     return failures
+
+
+def ended_before(agent: Agent, when: float) -> list[int]:
+    """Return the ranks whose script had ended well before that time (Unix seconds)."""
+    ended = []
+    for rank, error_file in sorted(agent.error_files.items()):
+        with contextlib.suppress(OSError, ValueError):  # no such file: it had not
+            if float(Path(error_file).with_name(worker.END_FILE).read_text()) < when:
+                ended.append(rank)
+    return ended
 
 
 def end_leftovers(agent: Agent) -> None:

@@ -136,8 +136,9 @@ def describe(
     Args:
         failures: how each rank ended that did not end well.
         world_size: number of ranks.
-        ended_well: ranks that had ended with exit code 0 before the first one failed.
+        ended_well: ranks whose script had ended well before the first one failed.
     """
+    ended_well = list(ended_well)
     failures = sorted(failures, key=lambda f: f.rank)
     first = first_failure(failures)
     headline = f"rankzero launch: rank {first.rank} of {world_size} failed first: {first.cause} "
@@ -145,7 +146,7 @@ def describe(
     gone = listed(ended_well)
     if gone:
         hint = "; a rank that waits for one that has ended fails" * first.lost_contact
-        lines.append(f"  ended before it, with exit code 0: {gone}{hint}")
+        lines.append(f"  had ended before it, without an error: {gone}{hint}")
     for other in failures:
         if other is first or other.taken_down:
             continue
@@ -153,7 +154,7 @@ def describe(
             lines.append(f"  rank {other.rank} lost contact and failed after it")
             continue
         lines.append(f"  rank {other.rank} failed after it: {other.summary or other.cause}")
-    ended = listed(f.rank for f in failures if f.taken_down)
+    ended = listed(f.rank for f in failures if f.taken_down and f.rank not in ended_well)
     if ended:
         lines.append(f"  ended because of it: {ended}")
     if first.traceback:

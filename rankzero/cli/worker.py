@@ -29,6 +29,7 @@ GRACE_SECONDS = 8.0
 
 LAUNCHER_PID = "RANKZERO_LAUNCHER_PID"
 CRASH_FILE = "crash.txt"
+END_FILE = "ended.txt"
 
 _OWN_FILES = {__file__, runpy.__file__, "<frozen runpy>"}
 _LOST_CONTACT = (
@@ -60,6 +61,8 @@ def main() -> NoReturn:
             code = stop.code if isinstance(stop.code, int) else 1
             record(without_own_frames(stop), code)
             limit_exit_time(code)
+        else:
+            note_end()
         # As it stands now: a tracker's may want to know, of a bare `raise SystemExit` as well.
         sys.exit(stop.code)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher is to show it
@@ -69,6 +72,7 @@ def main() -> NoReturn:
         # The hook that stands now: a tracker's or the script's own may want to know of the error.
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(code)
+    note_end()
     sys.exit(0)
 
 
@@ -173,6 +177,14 @@ def limit_exit_time(code: int) -> None:
     timer = threading.Timer(GRACE_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
+
+
+def note_end() -> None:
+    """Leave the time at which the script ended well, before its rank leaves the others."""
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if error_file:
+        with contextlib.suppress(OSError):
+            Path(error_file).with_name(END_FILE).write_text(str(time.time()))
 
 
 def record_crashes() -> None:

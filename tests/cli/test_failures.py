@@ -72,7 +72,7 @@ def test_a_rank_that_left_the_others_waiting_is_named() -> None:
     headline = next(n for n, line in enumerate(lines) if line.startswith("rankzero launch: "))
     assert lines[headline].startswith("rankzero launch: rank 0 of 2 failed first: exit code 1 (")
     assert lines[headline + 1].startswith(
-        "  ended before it, with exit code 0: rank 1; a rank that"
+        "  had ended before it, without an error: rank 1; a rank that"
     )
 
 
