@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,11 +29,12 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 from rankzero.cli import worker
-from rankzero.cli.failure import RankFailure, describe, first_failure, read_failure
+from rankzero.cli.failure import RankFailure, describe, first_failure, listed, read_failure
 from rankzero.cli.launch import Job
 from rankzero.cli.parser import CommandError
 
 ADDRESS = "127.0.0.1"
+EARLY_END_SECONDS = 30.0
 
 
 class LoopbackRendezvous(RendezvousHandler):
@@ -125,6 +126,7 @@ class Agent(LocalElasticAgent):
     error_files: dict[int, str]
     failed_alone: dict[int, int]
     noticed: float = 0.0
+    _told = False
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # The one method of the agent that is overridden: its context gives a rank 30 s to end.
@@ -148,6 +150,14 @@ class Agent(LocalElasticAgent):
 
         context.close = close_soon
         return started
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        note = None if self._told else early_end_note(self.error_files, time.time())
+        if note:
+            self._told = True
+            print(note, file=sys.stderr, flush=True)
+        return result
 
     def _kill_workers(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if os.name == "posix":
@@ -179,7 +189,8 @@ def run_many(job: Job) -> int:
         failures = read_failures(agent, result)
         sys.stdout.flush()
         first = first_failure(failures)
-        block = describe(failures, job.num_processes, ended_before(agent, first.when))
+        ended = ended_before(agent.error_files, first.when)
+        block = describe(failures, job.num_processes, ended)
         print(block, end="", file=sys.stderr)
         return first.status
 
@@ -263,14 +274,25 @@ def read_failures(agent: Agent, result: RunResult) -> list[RankFailure]:
     return failures
 
 
-def ended_before(agent: Agent, when: float) -> list[int]:
+def ended_before(error_files: Mapping[int, str], when: float) -> list[int]:
     """Return the ranks whose script had ended well before that time (Unix seconds)."""
     ended = []
-    for rank, error_file in sorted(agent.error_files.items()):
+    for rank, error_file in sorted(error_files.items()):
         with contextlib.suppress(OSError, ValueError):  # no such file: it had not
             if float(Path(error_file).with_name(worker.END_FILE).read_text()) < when:
                 ended.append(rank)
     return ended
+
+
+def early_end_note(error_files: Mapping[int, str], now: float) -> str | None:
+    """Return what to say where some ranks ended well a while ago and others still run."""
+    ended = ended_before(error_files, now - EARLY_END_SECONDS)
+    if not ended or len(ended_before(error_files, now)) == len(error_files):
+        return None
+    return (
+        f"rankzero launch: {listed(ended)} of {len(error_files)} ended {EARLY_END_SECONDS:.0f} s ago "
+        "without an error, and others still run. One that waits for it will wait until it times out."
+    )
 
 
 def end_leftovers(agent: Agent) -> None:

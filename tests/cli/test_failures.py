@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rankzero.cli.worker import GRACE_SECONDS
+from rankzero.cli.elastic import early_end_note
+from rankzero.cli.worker import END_FILE, GRACE_SECONDS
 from rankzero.tracking.reader import find_runs, read_run
 from tests.cli.commands import SCRIPTS, rankzero, start, status
 
@@ -74,6 +75,25 @@ def test_a_rank_that_left_the_others_waiting_is_named() -> None:
     assert lines[headline + 1].startswith(
         "  had ended before it, without an error: rank 1; a rank that"
     )
+
+
+def test_ranks_that_ended_long_before_the_others_are_told_of_once_they_may_be_waited_for(
+    tmp_path: Path,
+) -> None:
+    files = {rank: str(tmp_path / str(rank) / "error.json") for rank in range(3)}
+    for rank in files:
+        (tmp_path / str(rank)).mkdir()
+    assert early_end_note(files, 1000.0) is None
+    (tmp_path / "1" / END_FILE).write_text("960.0")
+    (tmp_path / "2" / END_FILE).write_text("980.0")
+    note = early_end_note(files, 1000.0)
+    assert note is not None
+    assert note.startswith(
+        "rankzero launch: rank 1 of 3 ended 30 s ago without an error, and others"
+    )
+    assert early_end_note(files, 985.0) is None
+    (tmp_path / "0" / END_FILE).write_text("999.0")
+    assert early_end_note(files, 1000.0) is None
 
 
 def test_the_run_of_a_rank_that_raises_a_bare_systemexit_is_failed(tmp_path: Path) -> None:
