@@ -67,6 +67,7 @@ class LoopbackRendezvous(RendezvousHandler):
             is_master=True,
             wait_for_workers=False,
             master_listen_fd=listener.detach(),
+            use_libuv=False,  # which in older versions of torch takes no listening socket
         )
         self._closed = False
 

@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """Settings that a script reads from its environment, and what holds where they are unset."""
 
-_PACKAGES = ("torch", "numpy", "tensorboard", "safetensors", "rich", "psutil", "PyYAML")
+_PACKAGES = ("numpy", "tensorboard", "safetensors", "rich", "psutil", "PyYAML")
 _SURROUNDINGS = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
@@ -69,9 +69,12 @@ def report(environ: Mapping[str, str]) -> str:
 
 def versions() -> Rows:
     """Return the versions of rankzero, Python and the packages it stands on."""
+    import torch
+
     rows = [
         ("rankzero", rankzero.__version__),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
+        ("torch", torch.__version__),  # which names its build, as the package's metadata may not
     ]
     return rows + [(package, installed_version(package)) for package in _PACKAGES]
 
