@@ -120,12 +120,14 @@ class Agent(LocalElasticAgent):
         pids: process id of each local rank.
         error_files: where each local rank would leave its exception.
         failed_alone: local rank to exit code, of the ranks that had failed when the ending began.
+        exit_codes: local rank to exit code, of all ranks once they have ended.
         noticed: Unix time when the ending began.
     """
 
     pids: dict[int, int]
     error_files: dict[int, str]
     failed_alone: dict[int, int]
+    exit_codes: dict[int, int]
     noticed: float = 0.0
     _told = False
 
@@ -135,19 +137,21 @@ class Agent(LocalElasticAgent):
         context: Any = self._pcontext
         close = context.close
         self.pids, self.error_files = dict(context.pids()), dict(context.error_files)
-        self.failed_alone, self.noticed = {}, 0.0
+        self.failed_alone, self.exit_codes, self.noticed = {}, {}, 0.0
+
+        def exit_codes() -> dict[int, int]:
+            handlers = context.subprocess_handlers.items()
+            codes = {rank: handler.proc.poll() for rank, handler in handlers}
+            return {rank: code for rank, code in codes.items() if code is not None}
 
         def close_soon(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
             if not self.noticed:
                 self.noticed = time.time()
-                codes = {
-                    rank: handler.proc.poll()
-                    for rank, handler in context.subprocess_handlers.items()
-                }
-                self.failed_alone = {rank: code for rank, code in codes.items() if code}
+                self.failed_alone = {rank: code for rank, code in exit_codes().items() if code}
                 for name in handled_signals():
                     signal.signal(signal.Signals[name], self._kill_workers)
             close(death_sig, min(timeout, int(worker.GRACE_SECONDS)))
+            self.exit_codes = exit_codes()
 
         context.close = close_soon
         return started
@@ -187,7 +191,7 @@ def run_many(job: Job) -> int:
         if not result.is_failed():
             return 0
         end_leftovers(agent)
-        failures = read_failures(agent, result)
+        failures = read_failures(agent)
         sys.stdout.flush()
         first = first_failure(failures)
         ended = ended_before(agent.error_files, first.when)
@@ -255,17 +259,19 @@ def loopback_interface() -> str | None:
     return None
 
 
-def read_failures(agent: Agent, result: RunResult) -> list[RankFailure]:
-    """Return how each rank that did not end well ended."""
+def read_failures(agent: Agent) -> list[RankFailure]:
+    """Return how each rank ended that did not end well."""
     failures = []
-    for rank, failure in result.failures.items():
-        error_file = Path(agent.error_files[failure.local_rank])
-        known = agent.failed_alone.get(failure.local_rank)
+    for rank, exit_code in agent.exit_codes.items():
+        error_file = Path(agent.error_files[rank])
+        known = agent.failed_alone.get(rank)
+        if exit_code == 0:
+            continue
         failures.append(
             read_failure(
                 rank=rank,
-                pid=failure.pid,
-                exit_code=failure.exitcode if known is None else known,
+                pid=agent.pids[rank],
+                exit_code=exit_code if known is None else known,
                 noticed=agent.noticed,
                 error_file=error_file,
                 crash_file=error_file.with_name(worker.CRASH_FILE),
