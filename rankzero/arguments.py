@@ -130,11 +130,7 @@ def loader_configuration(
     if config is None:
         return DataLoaderConfiguration(split_batches=bool(split_batches))
     for name in ("dispatch_batches", "use_stateful_dataloader"):
-        if getattr(config, name):
-            raise NotImplementedError(
-                f"dataloader_config.{name}={getattr(config, name)!r} is not built yet in this version "
-                "of rankzero: leave it out."
-            )
+        refuse_later_arguments(**{f"dataloader_config.{name}": getattr(config, name) or None})
     if split_batches is not None and split_batches != config.split_batches:
         raise ValueError(
             f"split_batches={split_batches!r} and dataloader_config.split_batches="

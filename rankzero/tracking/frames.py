@@ -6,9 +6,10 @@ A record, little-endian and unpadded::
     payload | uint32 crc32 of all before
 
 Kinds: SCHEMA, CALL, START, CONFIG and END carry UTF-8 JSON. POINT and POINT_AUTO carry
-``uint32 schema | int64 step | float64 unix seconds | one field a key``, where the schema (written
-before its first use, twice, so that no single damaged byte takes all its points) names the keys and
-their struct codes: ``d`` float64, ``q`` int64, ``?`` bool. POINT_AUTO says that the caller gave no step and that the hub chose this one.
+``uint32 schema | int64 step | float64 unix seconds | one field a key``, where the schema names the
+keys and their struct codes: ``d`` float64, ``q`` int64, ``?`` bool. It is written before its first
+use, twice, so that no single damaged byte takes all its points. POINT_AUTO says that the caller
+gave no step and that the hub chose this one.
 
 A record is appended by a single ``write``, so what can be torn is the last one only; a damaged one
 is passed over by looking for the next marker whose checksum is right.
