@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -54,6 +55,7 @@ class Consumer:
         self._notices = notices
         self._run: RunInfo = adapter.run
         self._cursor = adapter.run.folder / CURSOR_FOLDER / f"{adapter.name}.json"
+        self._tail: JournalTail | None = None
         self._opened = threading.Event()
         self._done = threading.Event()
         self._wake = threading.Event()
@@ -63,8 +65,13 @@ class Consumer:
         )
 
     def start(self) -> None:
-        """Start the thread; returns at once."""
+        """Open the journal, so that it is followed wherever its folder goes; start the thread."""
+        with contextlib.suppress(OSError):  # the thread will meet the error again, and say so
+            self._tail = self._open_tail()
         self._thread.start()
+
+    def _open_tail(self) -> JournalTail:
+        return JournalTail(self._run.folder / JOURNAL_NAME, read_cursor(self._cursor))
 
     def wake(self) -> None:
         """Look at the journal now rather than at the next turn."""
@@ -105,7 +112,7 @@ class Consumer:
     def _deliver(self) -> None:
         self._insist(self.adapter.open)
         self._opened.set()
-        tail = JournalTail(self._run.folder / JOURNAL_NAME, read_cursor(self._cursor))
+        tail = self._tail or self._open_tail()
         ended = False
         while not ended:
             records = tail.read(BATCH)

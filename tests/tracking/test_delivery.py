@@ -232,3 +232,19 @@ def test_a_forgotten_end_with_a_hung_tracker_ends_the_process_all_the_same(tmp_p
     assert found == 0
     assert "gated has not taken 1 of 1 logged calls" in err
     assert the_run(tmp_path).status == "finished"
+
+
+def test_a_tracker_that_opens_after_the_folder_was_moved_gets_everything(
+    tmp_path: Path, make_hub: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gated, "closed", ("open",))
+    hub = make_hub("gated")
+    hub.init_trackers("p")
+    assert Gated.arrived.wait(SECONDS)
+    hub.run.folder.rename(tmp_path / "elsewhere")
+    for step in range(10):
+        hub.log({"loss": 1.0}, step=step)
+    Gated.gate.set()
+    hub.end()
+    assert tracker(Gated).steps() == list(range(10))
+    assert tracker(Gated).ends == [("finished", None)]
