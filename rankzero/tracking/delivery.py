@@ -106,13 +106,15 @@ class Consumer:
             self.failure = repr(error)
             self._warn(error)
         finally:
+            if self._tail is not None:
+                self._tail.close()
             self._opened.set()
             self._done.set()
 
     def _deliver(self) -> None:
         self._insist(self.adapter.open)
         self._opened.set()
-        tail = self._tail or self._open_tail()
+        tail = self._tail = self._tail or self._open_tail()
         ended = False
         while not ended:
             records = tail.read(BATCH)
@@ -125,7 +127,6 @@ class Consumer:
                 # Calls are left to gather: taking each as it comes would be at the loop's cost.
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
-        tail.close()
 
     def _take(self, records: list[tuple[Entry | Event, int]]) -> bool:
         """Hand records over, in slices; True once the run's end was among them."""
